@@ -1,0 +1,30 @@
+"""Fixtures of every test: a real etcd, a namespace of one's own, a cluster, a breakable network."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from leasekeeper.testing import EtcdServer, FaultProxy
+
+
+@pytest.fixture(scope="session")
+def etcd() -> Iterator[EtcdServer]:
+    """One real etcd for the whole run; LEASEKEEPER_ETCD says which. Do not stop or fill it."""
+    with EtcdServer(fsync=False) as server:
+        yield server
+
+
+@pytest.fixture
+def namespace() -> str:
+    """A namespace that no other test uses."""
+    return f"test-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def proxy(etcd: EtcdServer) -> Iterator[FaultProxy]:
+    """A fault proxy before ``etcd``, for this test alone."""
+    with FaultProxy(etcd.endpoint) as fault_proxy:
+        yield fault_proxy
