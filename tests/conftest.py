@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from leasekeeper.testing import EtcdServer, FaultProxy
+from leasekeeper.testing import EtcdCluster, EtcdServer, FaultProxy
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +21,13 @@ def etcd() -> Iterator[EtcdServer]:
 def namespace() -> str:
     """A namespace that no other test uses."""
     return f"test-{uuid.uuid4().hex}"
+
+
+@pytest.fixture(scope="module")
+def etcd_cluster() -> Iterator[EtcdCluster]:
+    """Three real members for one module; a test that breaks something mends it before it ends."""
+    with EtcdCluster(3, fsync=False) as cluster:
+        yield cluster
 
 
 @pytest.fixture

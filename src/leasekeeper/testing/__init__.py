@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from leasekeeper.testing.binary import EtcdBinary, find_etcd
+from leasekeeper.testing.cluster import EtcdCluster
 from leasekeeper.testing.health import MemberStatus, TLSFiles
 from leasekeeper.testing.proxy import Counts, Fault, FaultProxy, Way
 from leasekeeper.testing.server import EtcdServer
@@ -14,6 +15,7 @@ from leasekeeper.testing.trips import Trip
 __all__ = [
     "Counts",
     "EtcdBinary",
+    "EtcdCluster",
     "EtcdServer",
     "Fault",
     "FaultProxy",

@@ -40,12 +40,6 @@ class EtcdBinary:
     etcdctl: str | None = None
     etcdutl: str | None = None
 
-    def accepts(self, flag: str) -> bool:
-        """True when this server knows ``flag``; asked of the program itself, not of its version."""
-        if self.source == "docker":
-            return False
-        return _ask(self.etcd, flag, "--version").returncode == 0
-
     @property
     def version(self) -> str:
         """The release of the program, as "3.5.1"; "" for an image, which only a run can tell."""

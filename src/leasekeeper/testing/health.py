@@ -79,15 +79,33 @@ def version(endpoint: str, *, tls: TLSFiles | None, timeout_s: float) -> str:
     return str(_request("GET", "/version", endpoint, tls=tls, timeout_s=timeout_s).get("etcdserver", ""))
 
 
-def _request(method: str, path: str, endpoint: str, *, tls: TLSFiles | None, timeout_s: float) -> dict[str, Any]:
+def transfer_leadership(endpoint: str, member_id: int, *, tls: TLSFiles | None, timeout_s: float = 10.0) -> None:
+    """Ask the leader at ``endpoint`` to hand over to that member."""
+    body = {"targetID": str(member_id)}
+    path = "/v3/maintenance/transfer-leadership"
+    answer = _request("POST", path, endpoint, tls=tls, timeout_s=timeout_s, body=body)
+    if "error" in answer:
+        raise Unavailable(f"{endpoint}{path}: {answer['error']}", endpoints=(endpoint,))
+
+
+def _request(
+    method: str,
+    path: str,
+    endpoint: str,
+    *,
+    tls: TLSFiles | None,
+    timeout_s: float,
+    body: dict[str, str] | None = None,
+) -> dict[str, Any]:
     connection = (
         http.client.HTTPSConnection(endpoint, timeout=timeout_s, context=tls.context())
         if tls
         else http.client.HTTPConnection(endpoint, timeout=timeout_s)
     )
     try:
-        body = "{}" if method == "POST" else None
-        connection.request(method, path, body=body, headers={"Content-Type": "application/json"})
+        content = json.dumps(body or {}) if method == "POST" else None
+        headers = {"Content-Type": "application/json"}
+        connection.request(method, path, body=content, headers=headers)
         answer = json.loads(connection.getresponse().read())
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise Unavailable(

@@ -8,6 +8,7 @@ that ends; elsewhere a ``kill -9`` of this process leaves it running, see ``proc
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from leasekeeper.errors import ConfigError, Misuse, Unavailable
 from leasekeeper.testing import health, ports, snapshots
@@ -32,6 +33,7 @@ REQUEST_TIMEOUT_S = 5.0
 POLL_S = 0.03
 START_TRIES = 8
 PORT_WAIT_S = 0.5
+OLDEST_NO_FSYNC = (3, 4, 20)
 LOG_TAIL_BYTES = 16 * 1024
 IN_USE = "address already in use"
 
@@ -49,6 +51,19 @@ class Membership:
     peer_url: str
     initial_cluster: str
     token: str
+
+
+class ServerOptions(TypedDict, total=False):
+    """What ``EtcdServer`` and every member of an ``EtcdCluster`` can be told."""
+
+    quota_bytes: int | None
+    auth_token_ttl_s: int | None
+    election_timeout_ms: int | None
+    snapshot_count: int | None
+    tls: TLSFiles | None
+    fsync: bool
+    extra_args: Sequence[str]
+    ready_timeout_s: float
 
 
 class EtcdServer:
@@ -88,8 +103,8 @@ class EtcdServer:
         self.tls = tls
         self.ready_timeout_s = ready_timeout_s
         self._settings = _settings_as_flags(quota_bytes, auth_token_ttl_s, election_timeout_ms, snapshot_count)
-        if not fsync and self.binary.accepts("--unsafe-no-fsync"):
-            self._settings.append("--unsafe-no-fsync")
+        if not fsync:
+            self._settings += _no_fsync_as_flags(self.binary)
         self._extra_args = tuple(extra_args)
         self._membership = membership
         self._wanted_port = client_port
@@ -216,7 +231,9 @@ class EtcdServer:
         self._running().thaw()
 
     def close(self) -> None:
-        """Stop it and remove its temporary directory. Calling it again does nothing."""
+        """End it and remove its temporary directory. Calling it again does nothing."""
+        if self._wanted_dir is None:
+            self.kill()  # its data go too, so there is nothing to wait for
         self.stop()
         if self._home is not None:
             shutil.rmtree(self._home, ignore_errors=True)
@@ -233,7 +250,7 @@ class EtcdServer:
         self._running()
         return snapshots.save(self.binary, self.endpoint, Path(path).absolute(), tls=self.tls, user=user)
 
-    def restore(self, path: str | os.PathLike[str], *, extra_args: Sequence[str] = ()) -> None:
+    def restore(self, path: str | os.PathLike[str], *, extra_args: Sequence[str] = (), wait: bool = True) -> None:
         """Replace all data by a snapshot and start again on the same ports, as after a disaster.
 
         Real, with everything that comes with it: the revision goes back, revoked leases live again,
@@ -242,11 +259,11 @@ class EtcdServer:
         server is untouched.
         """
         program = snapshots.restoring_program(self.binary)
-        self.stop()
+        self.kill()  # its data are to go
         self._choose_ports()
         shutil.rmtree(self.data_dir, ignore_errors=True)
         snapshots.restore(program, Path(path).absolute(), self.data_dir, self._place_as_flags(), extra_args)
-        self.start()
+        self.start(wait=wait)
 
     def log_tail(self, lines: int = 40) -> str:
         """The last lines of its log, at most 16 KiB."""
@@ -365,6 +382,15 @@ def _settings_as_flags(
         # etcd wants the election timeout to be at least five of its heartbeats.
         settings["heartbeat-interval"] = max(1, min(100, election_timeout_ms // 10))
     return [f"--{name}={value}" for name, value in settings.items() if value is not None]
+
+
+def _no_fsync_as_flags(binary: EtcdBinary) -> list[str]:
+    """The flag that leaves fsync out, where the server has it and still writes what it does not sync.
+
+    Early releases of 3.4 that know the flag keep the log in their own memory: a kill would lose confirmed writes.
+    """
+    release = tuple(int(part) for part in re.findall(r"\d+", binary.version)[:3])
+    return ["--unsafe-no-fsync"] if release >= OLDEST_NO_FSYNC else []
 
 
 def _tls_as_flags(tls: TLSFiles | None) -> list[str]:

@@ -6,6 +6,7 @@ wait until it has run, so a fault is in force when the call that asked for it re
 
 from __future__ import annotations
 
+import copy
 import os
 import selectors
 import socket
@@ -40,7 +41,7 @@ class Switch:
     def __init__(self, target: tuple[str, int], *, port: int, name: str, classify: Classify | None) -> None:
         self.target = target
         self.totals = Totals()
-        self.lanes: dict[str, Lane] = {}
+        self.lanes: dict[str, Lane] = {"": Lane()}
         self.links: set[Link] = set()
         self.armed: list[Trip] = []
         self._classify = classify
@@ -84,15 +85,14 @@ class Switch:
     # -- in the loop's thread
 
     def lane(self, name: str) -> Lane:
-        """The lane of that name, made on first use."""
-        return self.lanes.setdefault(name, Lane())
+        """The lane of that name; on first use a copy of the nameless one, whatever befalls it."""
+        if name not in self.lanes:
+            self.lanes[name] = copy.deepcopy(self.lanes[""])
+        return self.lanes[name]
 
     def choose(self, name: str | None) -> list[Lane]:
-        """The lane of that name, or for None all there are; without a classifier, the only one."""
-        if name is not None:
-            return [self.lane(name)]
-        self.lane("")
-        return list(self.lanes.values())
+        """The lane of that name; for None all there are, and with them those to come."""
+        return list(self.lanes.values()) if name is None else [self.lane(name)]
 
     def cut(self, lanes: Collection[Lane]) -> None:
         """Reset the connections of these lanes and refuse new ones."""
