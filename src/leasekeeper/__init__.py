@@ -1,0 +1,60 @@
+"""leasekeeper: many replicas run, one acts.
+
+A TTL lease on a name in etcd, a fencing token that grows with every new owner, a heartbeat that proves the lease is still
+good, and a gate that holds work back the moment that proof is missing::
+
+    from leasekeeper import Keeper
+
+    with Keeper("127.0.0.1:2379") as keeper:
+        with keeper.lease("rotate-certs/prod", ttl=10) as lease:
+            for host in hosts:
+                lease.wait()
+                api.rotate(host, fencing_token=lease.token, timeout=lease.remaining())
+"""
+
+from leasekeeper._version import __version__
+from leasekeeper.aio import AsyncKeeper, AsyncLease
+from leasekeeper.errors import (
+    AuthError,
+    ConfigError,
+    LeasekeeperError,
+    LeaseLost,
+    LeaseSuspended,
+    Misuse,
+    NotAcquired,
+    OutcomeUnknown,
+    OutOfSpace,
+    StaleToken,
+    StoreRewound,
+    Unavailable,
+)
+from leasekeeper.keeper import Keeper, Lease
+from leasekeeper.protocol.authority import Loss, State
+from leasekeeper.protocol.keys import Claim
+from leasekeeper.timing import Timing
+from leasekeeper.wire.channel import TLS
+
+__all__ = [
+    "TLS",
+    "AsyncKeeper",
+    "AsyncLease",
+    "AuthError",
+    "Claim",
+    "ConfigError",
+    "Keeper",
+    "Lease",
+    "LeaseLost",
+    "LeaseSuspended",
+    "LeasekeeperError",
+    "Loss",
+    "Misuse",
+    "NotAcquired",
+    "OutOfSpace",
+    "OutcomeUnknown",
+    "StaleToken",
+    "State",
+    "StoreRewound",
+    "Timing",
+    "Unavailable",
+    "__version__",
+]

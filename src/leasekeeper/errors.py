@@ -1,0 +1,260 @@
+"""Every error that leasekeeper raises, as one tree split by who must act.
+
+::
+
+    LeasekeeperError
+    ├── StopWork            the code that acts must stop
+    │   ├── LeaseLost           authority is gone for good
+    │   └── StaleToken          a resource has seen a newer owner
+    ├── TryLater            nothing to mend; wait or try again
+    │   ├── LeaseSuspended      authority is not provable just now
+    │   ├── NotAcquired         somebody else owns the name
+    │   ├── Unavailable         etcd cannot be reached or refuses for now
+    │   │   └── OutOfSpace          etcd is full and takes no writes
+    │   └── OutcomeUnknown      a request was sent and its effect could not be read back
+    └── FixIt               a person must change code, configuration or rights
+        ├── Misuse              the API was called in a way that cannot work
+        ├── ConfigError         a value is wrong; names the value and what would be right
+        ├── AuthError           etcd refuses this user
+        └── StoreRewound        etcd's history went back, as after a restore from a backup
+
+Contract of each: the class docstring's first line is the default message; what a program may want to branch on is an
+attribute, not text; every error survives ``pickle`` with its attributes. Passwords, tokens of etcd's login and private
+keys never appear in any of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _restore(cls: type[LeasekeeperError], args: tuple[Any, ...], state: dict[str, Any]) -> LeasekeeperError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class LeasekeeperError(Exception):
+    """Something went wrong in leasekeeper."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or "").partition("\n")[0])
+
+    @property
+    def message(self) -> str:
+        """The text for people, without the attributes."""
+        return str(self.args[0]) if self.args else ""
+
+    def __reduce__(self) -> tuple[Callable[..., LeasekeeperError], tuple[Any, ...]]:
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+# ---------------------------------------------------------------- stop
+
+
+class StopWork(LeasekeeperError):
+    """The work must stop: its authority is over."""
+
+
+class LeaseLost(StopWork):
+    """The lease is lost; whatever it protected may now belong to somebody else.
+
+    ``reason`` is one of ``expired revoked deleted gave_up forked closed released``; ``loss`` is the lease's own loss
+    record (None for ``released``); ``in_doubt`` says that a critical block ended after authority had lapsed, so that
+    its outcome must be checked at the resource.
+    """
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        name: str = "",
+        token: int = 0,
+        reason: str = "",
+        loss: Any = None,
+        in_doubt: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.name = name
+        self.token = token
+        self.reason = reason
+        self.loss = loss
+        self.in_doubt = in_doubt
+
+
+class StaleToken(StopWork):
+    """The resource has already accepted a newer owner; this write was refused.
+
+    ``token`` is the refused one, ``highest`` and ``holder`` belong to the newest owner that the resource has seen.
+    """
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        resource: str = "",
+        token: int = 0,
+        highest: int = 0,
+        holder: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.resource = resource
+        self.token = token
+        self.highest = highest
+        self.holder = holder
+
+
+# ---------------------------------------------------------------- wait
+
+
+class TryLater(LeasekeeperError):
+    """Nothing has to be mended: wait, or try again."""
+
+
+class LeaseSuspended(TryLater):
+    """Authority cannot be proven just now; call wait() or try again.
+
+    ``age_s`` is the age of the last proof, ``remaining_s`` what is left of proven authority, ``need_s`` what was asked.
+    """
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        name: str = "",
+        token: int = 0,
+        age_s: float = 0.0,
+        remaining_s: float = 0.0,
+        need_s: float = 0.0,
+    ) -> None:
+        super().__init__(message)
+        self.name = name
+        self.token = token
+        self.age_s = age_s
+        self.remaining_s = remaining_s
+        self.need_s = need_s
+
+
+class NotAcquired(TryLater):
+    """The name is owned by somebody else and the time to wait is over.
+
+    ``owner`` is the owner's claim as it was last read (None when it could not be read), ``ahead`` how many claims stood
+    before this one, ``waited_s`` how long it waited.
+    """
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        name: str = "",
+        owner: Any = None,
+        ahead: int = 0,
+        waited_s: float = 0.0,
+    ) -> None:
+        super().__init__(message)
+        self.name = name
+        self.owner = owner
+        self.ahead = ahead
+        self.waited_s = waited_s
+
+
+class Unavailable(TryLater):
+    """etcd cannot be reached, or cannot answer for now.
+
+    Nothing that the failed call asked for has been left behind. ``endpoints`` were tried; ``detail`` is what the last
+    one said.
+    """
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        endpoints: tuple[str, ...] = (),
+        operation: str = "",
+        detail: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.endpoints = endpoints
+        self.operation = operation
+        self.detail = detail
+
+
+class OutOfSpace(Unavailable):
+    """etcd is out of space and takes no writes: compact, defragment, then disarm the NOSPACE alarm."""
+
+
+class OutcomeUnknown(TryLater):
+    """A request was sent, no reply came, and its effect could not be read back in time.
+
+    ``operation`` is what was asked. It may have happened, or happen yet; never assume either.
+    """
+
+    def __init__(self, message: str | None = None, *, operation: str = "", detail: str = "") -> None:
+        super().__init__(message)
+        self.operation = operation
+        self.detail = detail
+
+
+# ---------------------------------------------------------------- fix
+
+
+class FixIt(LeasekeeperError):
+    """A person must change code, configuration or rights; trying again will not help."""
+
+
+class Misuse(FixIt):
+    """The library was called in a way that cannot work."""
+
+
+class ConfigError(FixIt):
+    """A value is wrong. ``field`` names it, ``value`` shows it, ``expected`` says what would be right."""
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        field: str = "",
+        value: object = None,
+        expected: str = "",
+    ) -> None:
+        if message is None and field:
+            message = f"{field}={value!r}: expected {expected}"
+        super().__init__(message)
+        self.field = field
+        # repr, not the object: it must pickle, and a value may be anything at all.
+        self.value = value if isinstance(value, (str, int, float, type(None))) else repr(value)
+        self.expected = expected
+
+
+class AuthError(FixIt):
+    """etcd refuses this user. ``user`` is who asked; ``denied`` tells missing rights from a failed login."""
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        user: str | None = None,
+        denied: bool = False,
+        operation: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.user = user
+        self.denied = denied
+        self.operation = operation
+
+
+class StoreRewound(FixIt):
+    """etcd's revision went back, as after a restore from a backup: run `leasekeeper epoch bump`.
+
+    ``seen`` is the highest revision this client was shown, ``now`` the lower one. No name is acquired until the epoch
+    has been raised, because tokens could repeat.
+    """
+
+    def __init__(self, message: str | None = None, *, seen: int = 0, now: int = 0) -> None:
+        super().__init__(message)
+        self.seen = seen
+        self.now = now

@@ -1,0 +1,92 @@
+"""What a plan is given beside its arguments: the namespace, who is asking, a clock, chance, and the keeper's sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from leasekeeper.protocol.keys import Epoch, Keys, Record
+
+if TYPE_CHECKING:
+    from leasekeeper.protocol.authority import Authority
+    from leasekeeper.protocol.plan import Signal
+    from leasekeeper.protocol.session import Session, Slot
+    from leasekeeper.timing import Timing
+
+__all__ = ["Context", "Sessions"]
+
+
+class Sessions(Protocol):
+    """The sessions of a keeper, as plans see them. Every method returns at once and may be called from any thread."""
+
+    def lend(self, timing: Timing) -> Session | Signal | None:
+        """A usable session; or a signal to wait for, because another plan is opening one; or None: open one yourself."""
+        ...
+
+    def at_hand(self, timing: Timing) -> bool:
+        """Whether `lend` would give a session at once."""
+        ...
+
+    def opened(self, asked: Timing, session: Session | None) -> None:
+        """The plan that was told to open a session has one, or has failed (None)."""
+        ...
+
+    def make(self, lease_id: int, timing: Timing, proof_s: float) -> Session:
+        """A session of a lease that was just granted."""
+        ...
+
+    def occupy(self, session: Session, name: str) -> Slot | None:
+        """The lowest free slot on a name; None when the session ended meanwhile."""
+        ...
+
+    def vacate(self, slot: Slot) -> None:
+        """The slot's key is surely gone."""
+        ...
+
+    def haunt(self, slot: Slot) -> None:
+        """A put to the slot may still arrive."""
+        ...
+
+    def adopt(self, authority: Authority) -> bool:
+        """The slot's claim is owned: watch its key and count it in. False when the session ended meanwhile."""
+        ...
+
+    def confirmed(self, session: Session, sent_s: float, ttl: int) -> None:
+        """A beat outside the heart's schedule was answered with this TTL (0: the lease is gone)."""
+        ...
+
+    def gone(self, session: Session) -> None:
+        """Etcd said that the session's lease does not exist."""
+        ...
+
+
+@dataclass(slots=True)
+class Context:
+    """One keeper's view of the world. ``epoch`` is the last one read; every acquire compares it."""
+
+    keys: Keys
+    holder: str
+    host: str
+    pid: int
+    now: Callable[[], float]
+    wall: Callable[[], float]
+    new_nonce: Callable[[], str]
+    new_lease_id: Callable[[], int]
+    sessions: Sessions
+    # Tell the engine that a lower revision is to be believed from now on, because the epoch was raised.
+    accept_rewind: Callable[[], None]
+    epoch: Epoch = field(default_factory=Epoch)
+
+    def record(self, note: str, ttl: float, epoch: int) -> Record:
+        """What a new claim says about itself."""
+        return Record(
+            nonce=self.new_nonce(),
+            holder=self.holder,
+            host=self.host,
+            pid=self.pid,
+            note=note,
+            claimed_at=self.wall(),
+            ttl=ttl,
+            epoch=epoch,
+        )

@@ -1,0 +1,370 @@
+"""The heartbeat's arithmetic for many sessions: who beats next, when to wake, what a late, missing or zero-TTL reply means.
+
+Pure: the heart thread asks `Heartbeat.due` what to do now, does it, and reports back what came of it. Nothing here waits.
+
+Rules:
+
+- Each beat is an exchange of its own. One that is not answered within ``beat_late_s`` is *late*: the next one goes out at
+  once, to the next endpoint. A late answer still counts, from the moment its beat was sent.
+- An answer with TTL 0, or "lease not found", means that the lease is gone. One member saying so is enough: to be told
+  "lost" wrongly costs a new acquire, to go on wrongly costs the promise. LOST is final.
+- A confirmed beat alone proves nothing about a key: every held key is read back at least once per TTL, watched in between,
+  and read back before authority is believed again after it had lapsed.
+- A key that seems gone shuts its gate at once; the next confirmed beat then tells ``deleted`` from ``revoked``.
+- A session with nobody claiming through it does not beat; after a TTL of that it is revoked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from leasekeeper.protocol.authority import Input, State, is_own, proof_of
+
+if TYPE_CHECKING:
+    from leasekeeper.protocol import etcd_pb2 as pb
+    from leasekeeper.protocol.authority import Authority, Reason
+    from leasekeeper.protocol.session import Session, Slot
+
+__all__ = [
+    "Action",
+    "Beat",
+    "Changed",
+    "Ended",
+    "Heartbeat",
+    "Missed",
+    "Proven",
+    "ReadBack",
+    "Remove",
+    "Revoke",
+]
+
+# Beats of one session in the air at once: enough to try every member of a large cluster while the first still hangs.
+FLYING_MAX = 6
+# Held keys are read back this often, as a share of the TTL; "at least once per TTL" with room for one failure.
+READ_BACK_SHARE = 0.45
+# A beat that failed at once (connection refused) is not repeated faster than this.
+MISS_PAUSE_S = 0.05
+# How often to look at the clock while claims are held, so that a pause is announced soon and new claims get their watch.
+TICK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """Send a beat for this session now."""
+
+    session: Session
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBack:
+    """Read these keys linearizably and report with `Heartbeat.read_back`."""
+
+    session: Session
+    keys: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """A beat was late or failed: use another endpoint. ``in_a_row`` counts since the last answered one."""
+
+    session: Session
+    in_a_row: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A lease turned to another state; tell whoever asked."""
+
+    authority: Authority
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The session's lease is gone; wake everybody who waits through it."""
+
+    session: Session
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """The session's proof moved; wake those who wait for it."""
+
+    session: Session
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """A claim that nobody uses any more may still be there: remove it, by compare on the slot's record."""
+
+    slot: Slot
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    """The session has been idle for its TTL: revoke its lease, unless somebody just came."""
+
+    session: Session
+
+
+Action = Beat | ReadBack | Missed | Changed | Ended | Proven | Remove | Revoke
+
+
+@dataclass(slots=True)
+class _Pulse:
+    """One session's schedule."""
+
+    session: Session
+    next_at: float
+    read_back_at: float
+    late_at: float = math.inf
+    misses: int = 0
+    idle_since: float | None = None
+    # When the read-back in the air was started.
+    reading_since: float | None = None
+    flying: dict[int, float] = field(default_factory=dict)
+    # Claims whose key seems gone, with the number of the first beat whose answer will tell why.
+    questions: dict[Authority, int] = field(default_factory=dict)
+
+
+class Heartbeat:
+    """The schedule of all sessions of one keeper."""
+
+    def __init__(self) -> None:
+        self._pulses: dict[int, _Pulse] = {}
+        self._number = 0
+
+    def __len__(self) -> int:
+        return len(self._pulses)
+
+    def add(self, session: Session, now_s: float) -> list[Action]:
+        """Begin with a session whose proof is fresh."""
+        beat_s = session.timing.beat_s
+        self._pulses[session.lease_id] = _Pulse(
+            session,
+            next_at=session.proof_s + beat_s,
+            read_back_at=now_s + session.timing.ttl * READ_BACK_SHARE,
+        )
+        return []
+
+    def discard(self, session: Session) -> None:
+        """Forget a session; answers still in the air are ignored."""
+        self._pulses.pop(session.lease_id, None)
+
+    def wake_at(self, now_s: float) -> float:
+        """When `due` has something to do next; infinity when there is no session."""
+        return min((self._wake_of(p, now_s) for p in list(self._pulses.values())), default=math.inf)
+
+    def _wake_of(self, pulse: _Pulse, now_s: float) -> float:
+        tick = min(TICK_S, pulse.session.timing.beat_s / 2)
+        return min(pulse.next_at, pulse.late_at, now_s + tick)
+
+    # ------------------------------------------------------------ what to do now
+
+    def due(self, now_s: float) -> list[Action]:
+        """Everything that has to be done at this moment, most urgent first."""
+        actions: list[Action] = []
+        for pulse in list(self._pulses.values()):
+            actions += self._pauses(pulse, now_s)
+            if pulse.session.claims() or pulse.questions:
+                self._active(pulse, now_s)
+                actions += self._beats(pulse, now_s)
+                actions += self._read_backs(pulse, now_s)
+            else:
+                actions += self._idle(pulse, now_s)
+        return actions
+
+    def _active(self, pulse: _Pulse, now_s: float) -> None:
+        """Somebody claims through the session: after an idle time the next beat is due one interval from its proof."""
+        if pulse.idle_since is not None:
+            pulse.idle_since = None
+            pulse.next_at = max(now_s, pulse.session.proof_s + pulse.session.timing.beat_s)
+
+    def _beats(self, pulse: _Pulse, now_s: float) -> list[Action]:
+        actions: list[Action] = []
+        if now_s >= pulse.late_at:
+            actions += self._miss(pulse, "no answer in time")
+            pulse.next_at = now_s
+        if now_s >= pulse.next_at:
+            actions.append(self._send(pulse, now_s))
+        return actions
+
+    def _send(self, pulse: _Pulse, now_s: float) -> Beat:
+        self._number += 1
+        while len(pulse.flying) >= FLYING_MAX:
+            pulse.flying.pop(next(iter(pulse.flying)))
+        pulse.flying[self._number] = now_s
+        pulse.next_at = now_s + pulse.session.timing.beat_s
+        pulse.late_at = now_s + pulse.session.timing.beat_late_s
+        return Beat(pulse.session, self._number)
+
+    def _miss(self, pulse: _Pulse, why: str) -> list[Action]:
+        pulse.misses += 1
+        pulse.late_at = math.inf
+        return [Missed(pulse.session, pulse.misses, why)]
+
+    def _pauses(self, pulse: _Pulse, now_s: float) -> list[Action]:
+        """Tell leases whose proof has grown too old, and end those whose patience is over."""
+        actions: list[Action] = []
+        for authority in pulse.session.authorities():
+            if authority.overdue(now_s):
+                actions += self._lose(authority, "gave_up", now_s)
+            elif authority in pulse.questions and now_s >= authority.session.proof_s + authority.timing.ttl:
+                actions += self._lose(authority, "expired", now_s)
+            elif authority.state(now_s) is State.SUSPENDED and authority.turn(Input.PAUSE):
+                actions.append(Changed(authority, State.SUSPENDED))
+        return actions
+
+    def _read_backs(self, pulse: _Pulse, now_s: float) -> list[Action]:
+        if pulse.reading_since is not None or now_s < pulse.read_back_at:
+            return []
+        return self._read(pulse, now_s)
+
+    def _read(self, pulse: _Pulse, now_s: float) -> list[Action]:
+        pulse.read_back_at = now_s + pulse.session.timing.ttl * READ_BACK_SHARE
+        keys = tuple(
+            s.key
+            for s in list(pulse.session.slots.values())
+            if s.haunted or s.leaving or (s.authority is not None and not s.authority.shown.final)
+        )
+        if not keys:
+            return self._proven(pulse, now_s) if pulse.session.reprove(now_s) else []
+        pulse.reading_since = now_s
+        return [ReadBack(pulse.session, keys)]
+
+    def _idle(self, pulse: _Pulse, now_s: float) -> list[Action]:
+        pulse.late_at = pulse.next_at = math.inf
+        if pulse.idle_since is None:
+            pulse.idle_since = now_s
+        haunted = any(slot.haunted for slot in list(pulse.session.slots.values()))
+        over = now_s - pulse.idle_since >= pulse.session.timing.ttl
+        if over or haunted or pulse.session.retired or pulse.session.gone:
+            return [Revoke(pulse.session)]
+        return []
+
+    # ------------------------------------------------------------ what came of it
+
+    def answered(self, session: Session, number: int, ttl: int, now_s: float) -> list[Action]:
+        """A beat was answered with this TTL."""
+        pulse = self._pulses.get(session.lease_id)
+        if pulse is None or session.gone:
+            return []
+        sent_s = pulse.flying.pop(number, None)
+        if ttl <= 0:
+            return self.lease_gone(session, now_s)
+        if sent_s is None:
+            return []
+        for older in [n for n in pulse.flying if n < number]:
+            del pulse.flying[older]
+        pulse.misses, pulse.late_at = 0, math.inf
+        actions = self._answer_questions(pulse, number, now_s)
+        if session.confirm(proof_of(sent_s, ttl, session.timing), now_s):
+            return actions + self._proven(pulse, now_s)
+        return actions if pulse.reading_since is not None else actions + self._read(pulse, now_s)
+
+    def failed(self, session: Session, number: int, why: str, now_s: float) -> list[Action]:
+        """A beat came to nothing (its connection broke, its member refused)."""
+        pulse = self._pulses.get(session.lease_id)
+        if pulse is None or pulse.flying.pop(number, None) is None:
+            return []
+        if pulse.flying and number < max(pulse.flying):
+            return []
+        actions = self._miss(pulse, why)
+        back_off_s = min(session.timing.beat_late_s, MISS_PAUSE_S * 2 ** min(pulse.misses, 8))
+        pulse.next_at = now_s + back_off_s
+        return actions
+
+    def lease_gone(self, session: Session, now_s: float) -> list[Action]:
+        """Etcd says that the lease does not exist. Final for all its claims."""
+        self.discard(session)
+        reason: Reason = "expired" if session.age(now_s) >= session.timing.ttl else "revoked"
+        actions = [a for authority in session.authorities() for a in self._lose(authority, reason, now_s)]
+        session.shut()
+        return [*actions, Ended(session)]
+
+    def key_gone(self, authority: Authority, now_s: float) -> list[Action]:
+        """The own key was deleted or replaced. Shut the gate and ask the lease at once, so that the loss has its reason."""
+        pulse = self._pulses.get(authority.session.lease_id)
+        if authority.shown.final or (pulse is not None and authority in pulse.questions):
+            return []
+        authority.question()
+        if pulse is None:
+            return self._lose(authority, "deleted", now_s)
+        actions: list[Action] = []
+        if authority.turn(Input.PAUSE):
+            actions.append(Changed(authority, State.SUSPENDED))
+        beat = self._send(pulse, now_s)
+        pulse.questions[authority] = beat.number
+        return [*actions, beat]
+
+    def read_back(self, session: Session, found: Mapping[bytes, pb.KeyValue | None], now_s: float) -> list[Action]:
+        """The keys of a `ReadBack` as they are now; None stands for a key that does not exist."""
+        pulse = self._pulses.get(session.lease_id)
+        if pulse is None:
+            return []
+        since, pulse.reading_since = pulse.reading_since, None
+        actions: list[Action] = []
+        for key, kv in found.items():
+            slot = session.slots.get(key)
+            if slot is not None:
+                actions += self._check(slot, kv, now_s)
+        if since is None or since < session.pending_s:
+            # Read before the beat that waits for it was sent: it shows nothing about the time after.
+            return actions + self._read(pulse, now_s)
+        if session.reprove(now_s):
+            actions += self._proven(pulse, now_s)
+        return actions
+
+    def _check(self, slot: Slot, kv: pb.KeyValue | None, now_s: float) -> list[Action]:
+        authority = slot.authority
+        if authority is not None and not authority.shown.final:
+            own = is_own(kv, authority.create_revision, authority.session.lease_id)
+            return [] if own else self.key_gone(authority, now_s)
+        if kv is not None and kv.value == slot.record and (slot.leaving or slot.haunted):
+            return [Remove(slot)]
+        return []
+
+    def read_back_failed(self, session: Session, now_s: float) -> list[Action]:
+        """The keys could not be read: try again soon; nothing is proven meanwhile."""
+        pulse = self._pulses.get(session.lease_id)
+        if pulse is not None:
+            pulse.reading_since = None
+            pulse.read_back_at = now_s + session.timing.beat_late_s
+        return []
+
+    def read_soon(self, session: Session, now_s: float) -> list[Action]:
+        """Something happened to a key that its watch cannot explain: read all held keys now."""
+        pulse = self._pulses.get(session.lease_id)
+        if pulse is None:
+            return []
+        pulse.read_back_at = now_s
+        return self._read_backs(pulse, now_s)
+
+    # ------------------------------------------------------------ leases
+
+    def _proven(self, pulse: _Pulse, now_s: float) -> list[Action]:
+        held = [a for a in pulse.session.authorities() if a.state(now_s) is State.HELD]
+        return [Proven(pulse.session), *(Changed(a, State.HELD) for a in held if a.turn(Input.PROVE))]
+
+    def _answer_questions(self, pulse: _Pulse, number: int, now_s: float) -> list[Action]:
+        """The lease lives, so a key that is gone was deleted by itself. Only beats sent after the question tell."""
+        ready = [a for a, asked in pulse.questions.items() if number >= asked]
+        return [action for a in ready for action in self._lose(a, "deleted", now_s)]
+
+    def _lose(self, authority: Authority, reason: Reason, now_s: float) -> list[Action]:
+        pulse = self._pulses.get(authority.session.lease_id)
+        if pulse is not None:
+            pulse.questions.pop(authority, None)
+        if not authority.lose(reason, now_s):
+            return []
+        slot = authority.slot
+        slot.leaving = True
+        if reason == "deleted":
+            authority.session.free(slot)
+        removal: list[Action] = [Remove(slot)] if reason == "gave_up" else []
+        return [Changed(authority, State.LOST), *removal]

@@ -1,0 +1,67 @@
+"""How a claim comes by a session whose proof is fresh."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from leasekeeper.protocol.plan import Fault, Kind, Plan, Wait
+from leasekeeper.protocol.session import Session, grant, renew
+
+if TYPE_CHECKING:
+    from leasekeeper.protocol.context import Context
+    from leasekeeper.timing import Timing
+
+__all__ = ["Want", "lend"]
+
+# How long etcd may be out of reach before somebody who asked without a timeout is told so. Only until the claim stands in
+# the queue: a waiter rides out any outage.
+PATIENCE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What somebody asks for: a name, on which terms, and until when (None: as long as it takes)."""
+
+    name: str
+    timing: Timing
+    note: str
+    until: float | None
+    since: float
+
+    @property
+    def limit(self) -> float:
+        """Until when the queue must be reached."""
+        return self.since + PATIENCE_S if self.until is None else self.until
+
+
+def lend(ctx: Context, want: Want) -> Plan[Session]:
+    """A session whose proof is fresh: one at hand, one that another plan is opening, or a new one."""
+    while True:
+        found = ctx.sessions.lend(want.timing)
+        if found is None:
+            return (yield from _open(ctx, want))
+        if not isinstance(found, Session):
+            if not (yield Wait((found,), want.limit)):
+                raise Fault(Kind.RETRY, text="no session could be opened in time", operation="LeaseGrant")
+            continue
+        if found.fresh(ctx.now()):
+            return found
+        sent_s, ttl = yield from renew(found.lease_id, now=ctx.now, until=want.limit)
+        ctx.sessions.confirmed(found, sent_s, ttl)
+        if found.fresh(ctx.now()):
+            return found
+        if ctx.now() >= want.limit:
+            raise Fault(Kind.RETRY, text="beats are answered too slowly", operation="LeaseKeepAlive")
+
+
+def _open(ctx: Context, want: Want) -> Plan[Session]:
+    session: Session | None = None
+    try:
+        lease_id, timing, proof_s = yield from grant(
+            want.timing, now=ctx.now, until=want.limit, new_id=ctx.new_lease_id
+        )
+        session = ctx.sessions.make(lease_id, timing, proof_s)
+    finally:
+        ctx.sessions.opened(want.timing, session)
+    return session

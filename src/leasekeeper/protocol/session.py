@@ -1,0 +1,267 @@
+"""A session: one etcd lease with its heartbeat, shared by every claim of a keeper that asked for the same TTL.
+
+Heartbeats do not grow with claims, and a second acquire pays no grant. A session without claims is not renewed: its lease
+runs out by itself and is revoked when its TTL is over, so that a process that only ever tries now and then leaves nothing
+behind. A claim that asks for a fresh session and finds an old proof proves it first.
+
+Slots are a session's keys on one name. The lowest free one is used again, because etcd's ranges walk over deleted keys. A
+slot whose put may still be on its way somewhere is **haunted**: it is not used again, and its key is read along with the
+held ones and removed if it appears.
+"""
+
+from __future__ import annotations
+
+import weakref
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from leasekeeper.fencing import TOKEN_MAX
+from leasekeeper.protocol import etcd_pb2 as pb
+from leasekeeper.protocol.authority import NEVER, revives
+from leasekeeper.protocol.plan import (
+    CALL_TIMEOUT_S,
+    GRANT,
+    KEEP_ALIVE,
+    REVOKE,
+    Cause,
+    Detach,
+    Fault,
+    Kind,
+    Plan,
+    Signal,
+    Sleep,
+    ask,
+    persist,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leasekeeper.protocol.authority import Authority
+    from leasekeeper.timing import Timing
+
+__all__ = ["Session", "Slot", "grant", "renew", "revoke"]
+
+# So many slots may be haunted before a session takes no new claims; each costs a read per TTL.
+HAUNTED_MAX = 64
+# How often a lease id may turn out to be taken before something else must be wrong.
+GRANT_TRIES = 5
+
+
+class Closable(Protocol):
+    """Something to end without waiting."""
+
+    def close(self) -> None:
+        """End it; may be called twice."""
+        ...
+
+
+class Slot:
+    """One key of a session on one name, from the first put that may have been sent until it is surely gone.
+
+    The authority over it is referred to weakly: it belongs to whoever acquired it, and when they drop it without releasing
+    it the claim is given up (renewing what nobody can release any more would block the name for ever).
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_authority",
+        "create_revision",
+        "haunted",
+        "key",
+        "leaving",
+        "name",
+        "nonce",
+        "number",
+        "record",
+        "session",
+        "watching",
+    )
+
+    def __init__(self, session: Session, name: str, number: int, key: bytes) -> None:
+        self.session = session
+        self.name = name
+        self.number = number
+        self.key = key
+        # The stored bytes of the claim; empty until a put may have been sent.
+        self.record = b""
+        self.nonce = ""
+        self.create_revision = 0
+        self._authority: weakref.ref[Authority] | None = None
+        self.leaving = False
+        self.haunted = False
+        # The watch on an owned key; closed by whoever ends the claim.
+        self.watching: Closable | None = None
+
+    @property
+    def authority(self) -> Authority | None:
+        """The authority over this claim, once it is owned and as long as somebody keeps it."""
+        return self._authority() if self._authority is not None else None
+
+    @authority.setter
+    def authority(self, authority: Authority | None) -> None:
+        self._authority = weakref.ref(authority) if authority is not None else None
+
+
+class Session:
+    """One etcd lease: its proof, and the slots of its claims."""
+
+    __slots__ = (
+        "__weakref__",
+        "changed",
+        "ended",
+        "gone",
+        "lapses",
+        "lease_id",
+        "pending_s",
+        "proof_s",
+        "retired",
+        "slots",
+        "timing",
+    )
+
+    def __init__(
+        self,
+        lease_id: int,
+        timing: Timing,
+        proof_s: float,
+        *,
+        ended: Signal,
+        changed: Signal,
+    ) -> None:
+        self.lease_id = lease_id
+        self.timing = timing
+        self.proof_s = proof_s
+        # A beat confirmed after authority had lapsed, waiting for the keys to be read back.
+        self.pending_s = NEVER
+        # How often authority has lapsed and had to be proven again.
+        self.lapses = 0
+        self.gone = False
+        self.retired = False
+        self.slots: dict[bytes, Slot] = {}
+        self.ended = ended
+        self.changed = changed
+
+    def age(self, now_s: float) -> float:
+        """How old the proof is."""
+        return now_s - self.proof_s
+
+    def fresh(self, now_s: float) -> bool:
+        """Whether a new claim can rely on the proof without a beat of its own: the next beat comes before the pause."""
+        return not self.gone and self.age(now_s) <= self.timing.pause_s - self.timing.beat_s
+
+    def usable(self, now_s: float) -> bool:
+        """Whether the lease may be expected to exist still."""
+        return not (self.gone or self.retired) and revives(self.age(now_s), self.timing)
+
+    def confirm(self, proof_s: float, now_s: float) -> bool:
+        """A beat was confirmed: move the proof, or, when authority has lapsed, keep it until the keys are read back."""
+        if not revives(self.age(now_s), self.timing):
+            if self.pending_s == NEVER:
+                self.lapses += 1
+            self.pending_s = max(self.pending_s, proof_s)
+            return False
+        self.proof_s = max(self.proof_s, proof_s)
+        return True
+
+    def reprove(self, now_s: float) -> bool:
+        """The keys were read back after a pending confirmation: let it count, unless it has lapsed in turn."""
+        proof_s, self.pending_s = self.pending_s, NEVER
+        if self.gone or not revives(now_s - proof_s, self.timing):
+            return False
+        self.proof_s = max(self.proof_s, proof_s)
+        return True
+
+    def shut(self) -> None:
+        """No beat of this session proves anything any more."""
+        self.gone = True
+        self.proof_s = NEVER
+
+    def claims(self) -> list[Slot]:
+        """The slots that need the lease: waiting or owned, not those on their way out."""
+        return [slot for slot in list(self.slots.values()) if not slot.leaving]
+
+    def authorities(self) -> list[Authority]:
+        """The owned claims that are not over."""
+        owned = [s.authority for s in list(self.slots.values()) if s.authority is not None]
+        return [authority for authority in owned if not authority.shown.final]
+
+    def haunt(self, slot: Slot) -> None:
+        """A put to this slot may still arrive: never use it again, look after it."""
+        slot.haunted = True
+        if sum(s.haunted for s in list(self.slots.values())) >= HAUNTED_MAX:
+            self.retired = True
+
+    def free(self, slot: Slot) -> None:
+        """The slot's key is surely gone; keep the slot only if a put may still arrive."""
+        slot.authority = None
+        slot.leaving = True
+        if not slot.haunted:
+            self.slots.pop(slot.key, None)
+
+
+def grant(
+    timing: Timing,
+    *,
+    now: Callable[[], float],
+    until: float,
+    new_id: Callable[[], int],
+) -> Plan[tuple[int, Timing, float]]:
+    """A new etcd lease: its id, the timing for what was granted, and its first proof.
+
+    The id is chosen here, so that a grant whose reply was lost is recognised when it is repeated. Whatever ends this plan
+    early, a lease that may have been granted is revoked in the background.
+    """
+    for _ in range(GRANT_TRIES):
+        lease_id = new_id() & TOKEN_MAX or 1
+        unseen: list[None] = []
+        request = pb.LeaseGrantRequest(TTL=timing.ask_s, ID=lease_id)
+        sent_s = now()
+        try:
+            reply: pb.LeaseGrantResponse = yield from persist(
+                GRANT, request, now=now, until=until, on_unknown=partial(unseen.append, None)
+            )
+            if reply.TTL <= 0 or lease_id != reply.ID:
+                raise Fault(Kind.RETRY, Cause.MALFORMED, f"granted TTL {reply.TTL}", operation="LeaseGrant")
+            return lease_id, timing.granted(reply.TTL), sent_s
+        except Fault as fault:
+            if fault.cause is not Cause.LEASE_EXISTS:
+                if unseen:
+                    yield Detach(partial(revoke, lease_id))
+                raise
+        except BaseException:
+            yield Detach(partial(revoke, lease_id))
+            raise
+        if unseen:
+            # Ours, from an attempt whose reply was lost: a beat tells its TTL.
+            sent_s, ttl = yield from renew(lease_id, now=now, until=until)
+            if ttl > 0:
+                return lease_id, timing.granted(ttl), sent_s
+    raise Fault(Kind.RETRY, Cause.LEASE_EXISTS, "every lease id was taken", operation="LeaseGrant")
+
+
+def renew(lease_id: int, *, now: Callable[[], float], until: float) -> Plan[tuple[float, int]]:
+    """One confirmed beat: when it was sent, and the TTL that etcd gave (0: the lease is gone)."""
+    while True:
+        sent_s = now()
+        left_s = max(0.05, min(CALL_TIMEOUT_S, until - sent_s))
+        try:
+            reply: pb.LeaseKeepAliveResponse = yield from ask(KEEP_ALIVE, pb.LeaseKeepAliveRequest(ID=lease_id), left_s)
+        except Fault as fault:
+            if fault.cause is Cause.LEASE_NOT_FOUND:
+                return sent_s, 0
+            if fault.kind is Kind.FIX or now() + 0.05 >= until:
+                raise
+        else:
+            return sent_s, reply.TTL
+        yield Sleep(0.05)
+
+
+def revoke(lease_id: int) -> Plan[bool]:
+    """Revoke a lease; one that is gone already is as good."""
+    try:
+        yield from ask(REVOKE, pb.LeaseRevokeRequest(ID=lease_id))
+    except Fault as fault:
+        if fault.cause is not Cause.LEASE_NOT_FOUND:
+            raise
+    return True

@@ -1,0 +1,1 @@
+"""The runtime: interpreters of plans, the threads, and what they share."""

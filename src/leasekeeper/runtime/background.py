@@ -1,0 +1,124 @@
+"""Clean-up that could not be confirmed in the foreground, retried within a bound on one thread."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+from leasekeeper.protocol.plan import Fault, Kind, Plan
+from leasekeeper.runtime.blocking import jittered
+
+if TYPE_CHECKING:
+    from leasekeeper.runtime.blocking import Blocking
+
+__all__ = ["Background"]
+
+PlanFactory = Callable[[], Plan[object]]
+
+# More than this at once means that etcd has been away for long; the oldest then goes, and its lease runs out by itself.
+JOBS_MAX = 10_000
+# How long one clean-up is tried. A claim that outlives this is found again by the heart, which reads it back each TTL.
+TRY_FOR_S = 60.0
+PAUSE_FIRST_S = 0.1
+PAUSE_MAX_S = 2.0
+
+
+class _Job:
+    __slots__ = ("due_s", "over_s", "pause_s", "plan")
+
+    def __init__(self, plan: PlanFactory, now_s: float) -> None:
+        self.plan = plan
+        self.due_s = now_s
+        self.over_s = now_s + TRY_FOR_S
+        self.pause_s = PAUSE_FIRST_S
+
+    def __lt__(self, other: _Job) -> bool:
+        return self.due_s < other.due_s
+
+
+class Background:
+    """Retries detached plans. Its thread starts with the first of them and ends with `close`."""
+
+    def __init__(self, now: Callable[[], float], failed: Callable[[str], None]) -> None:
+        self._now = now
+        self._failed = failed
+        # SimpleQueue: its put is safe even inside a garbage collection.
+        self._inbox: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: list[_Job] = []
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self.interpreter: Blocking | None = None
+
+    def detach(self, plan: PlanFactory) -> None:
+        """Run the plan soon, and again until it succeeds or its time is over. Never blocks, never fails."""
+        if self._closed:
+            return
+        self._inbox.put(_Job(plan, self._now()))
+        self._start()
+
+    def _start(self) -> None:
+        if self._thread is not None or not self._lock.acquire(blocking=False):
+            return  # it runs, or somebody is starting it
+        try:
+            if self._thread is None and not self._closed:
+                thread = threading.Thread(target=self._run, name="leasekeeper-background", daemon=True)
+                thread.start()
+                self._thread = thread
+        except RuntimeError:
+            pass  # no thread can start while the interpreter shuts down; the lease runs out by itself
+        finally:
+            self._lock.release()
+
+    def close(self, timeout_s: float = 1.0) -> None:
+        """Give what is queued one last try, within a bound, and end the thread."""
+        self._closed = True
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            self._inbox.put(None)
+            thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._take(self._jobs[0].due_s - self._now() if self._jobs else None)
+            while self._jobs and not self._closed and self._jobs[0].due_s <= self._now():
+                self._try(heapq.heappop(self._jobs))
+        for job in self._jobs[:JOBS_MAX]:
+            self._once(job)
+
+    def _take(self, timeout_s: float | None) -> None:
+        try:
+            job = self._inbox.get(timeout=None if timeout_s is None else max(0.0, timeout_s))
+            while job is not None:
+                heapq.heappush(self._jobs, job)
+                if len(self._jobs) > JOBS_MAX:
+                    self._jobs.remove(min(self._jobs, key=lambda j: j.over_s))
+                    self._failed("too many clean-ups at once")
+                job = self._inbox.get_nowait()
+        except Empty:
+            return
+
+    def _try(self, job: _Job) -> None:
+        fault = self._once(job)
+        if fault is None:
+            return
+        now_s = self._now()
+        if fault.kind is Kind.FIX or now_s >= job.over_s:
+            self._failed(f"{fault.operation}: {fault.text or fault.cause.value}")
+            return
+        job.due_s = now_s + jittered(job.pause_s)
+        job.pause_s = min(PAUSE_MAX_S, 2 * job.pause_s)
+        heapq.heappush(self._jobs, job)
+
+    def _once(self, job: _Job) -> Fault | None:
+        assert self.interpreter is not None
+        try:
+            self.interpreter.run(job.plan())
+        except Fault as fault:
+            return fault
+        except Exception as error:  # noqa: BLE001 - one broken job must not end the thread that all others need
+            self._failed(repr(error))
+        return None

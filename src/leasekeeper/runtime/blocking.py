@@ -1,0 +1,88 @@
+"""Runs a plan in this thread."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from leasekeeper.protocol.plan import Call, Detach, Operation, Plan, Sleep, Wait, Watch
+from leasekeeper.runtime.signals import WatchFlag
+from leasekeeper.wire.engine import block
+
+if TYPE_CHECKING:
+    from leasekeeper.wire.engine import Engine
+    from leasekeeper.wire.watch import WatchHub
+
+__all__ = ["Blocking", "jittered"]
+
+T = TypeVar("T")
+
+# Waits look at the clock at least this often: the lock's own timeout stands still while the machine is suspended.
+SLICE_S = 5.0
+
+
+def jittered(seconds: float) -> float:
+    """Half of it for certain, the rest by chance."""
+    return seconds * (0.5 + random.random() / 2)
+
+
+class Blocking:
+    """The interpreter for threads. Whatever interrupts an operation is thrown into the plan, once."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        hub: WatchHub,
+        detach: Callable[[Callable[[], Plan[object]]], None],
+        now: Callable[[], float],
+    ) -> None:
+        self._engine = engine
+        self._hub = hub
+        self._detach = detach
+        self._now = now
+
+    def run(self, plan: Plan[T]) -> T:
+        """Run it to its end: its result, or what it raised."""
+        try:
+            operation = next(plan)
+            while True:
+                try:
+                    result = self._perform(operation)
+                except BaseException as error:  # noqa: BLE001 - Ctrl-C, too, has to reach the plan's clean-up
+                    operation = plan.throw(error)
+                else:
+                    operation = plan.send(result)
+        except StopIteration as done:
+            value: T = done.value
+            return value
+
+    def _perform(self, operation: Operation) -> Any:
+        match operation:
+            case Call():
+                return block(self._engine.exchange(operation))
+            case Wait():
+                return self._wait(operation)
+            case Watch():
+                return WatchFlag(self._hub, operation.keys, operation.start_revision)
+            case Detach():
+                return self._detach(operation.plan)
+            case Sleep():
+                return time.sleep(jittered(operation.seconds))
+
+    def _wait(self, operation: Wait) -> bool:
+        woken = threading.Event()
+        for signal in operation.signals:
+            signal.subscribe(woken.set)
+        try:
+            while not woken.is_set():
+                left_s = SLICE_S if operation.until is None else min(SLICE_S, operation.until - self._now())
+                if left_s <= 0:
+                    break
+                woken.wait(left_s)
+        finally:
+            for signal in operation.signals:
+                signal.unsubscribe(woken.set)
+        return woken.is_set()

@@ -1,0 +1,271 @@
+"""What a keeper is made of, the same for threads and asyncio: engine, heart, sessions, background, and their life and death."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from leasekeeper.clock import BOOT_CLOCK, Clock
+from leasekeeper.errors import ConfigError, LeasekeeperError, Misuse
+from leasekeeper.protocol.authority import NEVER, Authority
+from leasekeeper.protocol.context import Context
+from leasekeeper.protocol.keys import Keys, check_name, check_note
+from leasekeeper.protocol.leave import withdraw
+from leasekeeper.protocol.lend import Want
+from leasekeeper.protocol.plan import Fault, Plan
+from leasekeeper.protocol.session import Session, Slot, revoke
+from leasekeeper.runtime.aio import Asyncio
+from leasekeeper.runtime.announce import Announcer
+from leasekeeper.runtime.background import Background
+from leasekeeper.runtime.blocking import Blocking
+from leasekeeper.runtime.events import CleanupFailed, Dropped, Event, Observer
+from leasekeeper.runtime.heart import Heart
+from leasekeeper.runtime.sessions import SessionTable
+from leasekeeper.timing import Timing
+from leasekeeper.wire.auth import Login
+from leasekeeper.wire.channel import TLS, Channels, parse_endpoints
+from leasekeeper.wire.engine import Engine
+from leasekeeper.wire.watch import WatchHub
+
+if TYPE_CHECKING:
+    import grpc
+
+__all__ = ["Core", "observers"]
+
+HOLDER_MAX = 255
+# What a keeper spends on revoking its leases when it is closed, all of them together.
+CLOSE_S = 3.0
+# How long a call may try that belongs to no acquire.
+ASK_S = 10.0
+
+# Observers of every keeper in the process; see leasekeeper.observe.
+observers: list[Observer] = []
+
+
+class Core:
+    """One keeper's machinery. Makes no I/O and starts no thread until it is used.
+
+    In a forked child every lease is LOST, nothing is released and nothing can be acquired: the parent goes on unharmed,
+    and the child makes a keeper of its own.
+    """
+
+    def __init__(
+        self,
+        endpoints: str | Sequence[str],
+        *,
+        namespace: str = "default",
+        timing: Timing | None = None,
+        tls: TLS | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        holder: str | None = None,
+        channel: grpc.Channel | None = None,
+        metadata: Sequence[tuple[str, str | bytes]] = (),
+        clock: Clock = BOOT_CLOCK,
+    ) -> None:
+        if timing is not None and not isinstance(timing, Timing):
+            raise ConfigError(field="timing", value=timing, expected="a leasekeeper.Timing, or None")
+        if tls is not None and not isinstance(tls, TLS):
+            raise ConfigError(field="tls", value=tls, expected="a leasekeeper.TLS, or None")
+        self.timing = timing or Timing()
+        self.now = now = clock.now
+        self.pid = os.getpid()
+        self.forked = False
+        self.closed = False
+        self.engine = Engine(
+            Channels(parse_endpoints(endpoints), tls=tls, lent=channel), Login(user, password, now), metadata, now
+        )
+        self.hub = WatchHub(self.engine, now)
+        self.announcer = Announcer()
+        self.background = Background(now, self._cleanup_failed)
+        self.heart = Heart(self.engine, self.hub, self.announcer, now, self.observe_soon)
+        keys = Keys(namespace)
+        self.sessions = SessionTable(keys, now, self.heart, self._dropped)
+        self.ctx = _context(keys, holder, self)
+        self.blocking = Blocking(self.engine, self.hub, self.background.detach, now)
+        self.asyncio = Asyncio(self.engine, self.hub, self.background.detach, now)
+        self.background.interpreter = self.blocking
+        self.heart.remove = self._remove
+        self.heart.revoke = self._revoke
+        _CORES.add(self)
+
+    # ------------------------------------------------------------ asking
+
+    def want(self, name: str, ttl: float | None, timeout: float | None, note: str) -> Want:
+        """Check what somebody asks for; nothing has been sent when it is refused."""
+        self.check_usable()
+        check_name(name)
+        check_note(note)
+        timing = self.timing if ttl is None or ttl == self.timing.ttl else replace(self.timing, ttl=ttl)
+        since = self.now()
+        return Want(name, timing, note, None if timeout is None else since + check_timeout(timeout), since)
+
+    def check_usable(self) -> None:
+        """Raise Misuse for a keeper that is closed or was made before a fork."""
+        if self.forked or os.getpid() != self.pid:
+            raise Misuse("this keeper was made before a fork: make a new Keeper in the child process")
+        if self.closed:
+            raise Misuse("the keeper is closed")
+
+    def until(self, timeout: float | None = None) -> float:
+        """Until when a call that belongs to no acquire may try."""
+        self.check_usable()
+        return self.now() + (ASK_S if timeout is None else timeout)
+
+    def run(self, plan: Plan[Any]) -> Any:
+        """Run a plan in this thread, with the errors that users see."""
+        try:
+            return self.blocking.run(plan)
+        except Fault as fault:
+            raise self.engine.public(fault) from None
+
+    async def arun(self, plan: Plan[Any]) -> Any:
+        """Run a plan under asyncio, with the errors that users see."""
+        try:
+            return await self.asyncio.run(plan)
+        except Fault as fault:
+            raise self.engine.public(fault) from None
+
+    # ------------------------------------------------------------ telling
+
+    def observe(self, event: Event) -> None:
+        """Tell observers now, in this thread."""
+        for observer in observers:
+            observer(event)
+
+    def observe_soon(self, event: Event) -> None:
+        """Tell observers on the announcer's thread."""
+        for observer in observers:
+            self.announcer.tell(observer, event)
+
+    def _cleanup_failed(self, why: str) -> None:
+        self.observe_soon(CleanupFailed("a claim or a lease", why))
+
+    # ------------------------------------------------------------ ending claims
+
+    def _dropped(self, slot: Slot) -> None:
+        """A lease was garbage-collected without a release. Called from anywhere, so it only leaves notes."""
+        if self.forked or self.closed:
+            return
+        slot.leaving = True
+        self.background.detach(partial(self._give_up_dropped, slot))
+
+    def _give_up_dropped(self, slot: Slot) -> Plan[bool]:
+        self.heart.forget(slot)
+        self.observe_soon(Dropped(slot.name))
+        return (yield from withdraw(self.ctx, slot))
+
+    def _remove(self, slot: Slot) -> None:
+        slot.leaving = True
+        self.background.detach(partial(withdraw, self.ctx, slot, by_value=True))
+
+    def _revoke(self, session: Session) -> None:
+        if self.sessions.retire(session):
+            self.heart.discard(session)
+            if not session.gone:
+                session.shut()
+                self.background.detach(partial(revoke, session.lease_id))
+
+    def release(self, authority: Authority) -> bool:
+        """Shut the gate before anything is sent; whether it was still owned."""
+        with self.heart.transition:
+            released = authority.release()
+        self.heart.forget(authority.slot)
+        return released
+
+    # ------------------------------------------------------------ end of life
+
+    def close(self) -> None:
+        """End every lease (LOST, reason ``closed``) and revoke what etcd still holds for this keeper, within a bound."""
+        if self.closed or self.forked or os.getpid() != self.pid:
+            self.closed = True
+            return
+        self.closed = True
+        sessions = self.sessions.close()
+        for session in sessions:
+            self._close_session(session)
+        self.heart.close()
+        try:
+            self._revoke_all([session.lease_id for session in sessions])
+        finally:
+            self.background.close()
+            self.hub.close()
+            self.announcer.close()
+            self.engine.close()
+
+    def _close_session(self, session: Session) -> None:
+        for authority in session.authorities():
+            self.heart.lose(authority, "closed")
+        self.heart.end(session)
+
+    def _revoke_all(self, lease_ids: Sequence[int]) -> None:
+        """Best effort: whatever cannot be revoked in time runs out by itself."""
+        until = self.now() + CLOSE_S
+        for lease_id in lease_ids:
+            while self.now() < until:
+                try:
+                    self.blocking.run(revoke(lease_id))
+                except Fault:
+                    time.sleep(0.05)
+                except LeasekeeperError:
+                    return
+                else:
+                    break
+
+    def after_fork(self) -> None:
+        """In a child: every gate shuts. No lock is taken (its holder may not exist here), nothing is closed or sent."""
+        self.forked = True
+        _ORPHANS.append(self)
+        for session in self.sessions.all():
+            for authority in session.authorities():
+                authority.lose("forked", self.now())
+            session.proof_s = NEVER
+            session.gone = True
+
+
+def check_timeout(timeout: object) -> float:
+    """``timeout`` in seconds, or a ConfigError."""
+    good = isinstance(timeout, (int, float)) and not isinstance(timeout, bool) and 0 <= timeout <= 10**9
+    if not good:
+        raise ConfigError(field="timeout", value=timeout, expected="seconds from 0 on, or None to wait without end")
+    return float(timeout)  # type: ignore[arg-type]
+
+
+def _context(keys: Keys, holder: str | None, core: Core) -> Context:
+    host = socket.gethostname()
+    if holder is None:
+        holder = f"{host}:{core.pid}:{os.urandom(4).hex()}"
+    check_name(holder, "holder")
+    return Context(
+        keys=keys,
+        holder=holder,
+        host=host,
+        pid=core.pid,
+        now=core.now,
+        wall=time.time,
+        new_nonce=lambda: os.urandom(12).hex(),
+        new_lease_id=lambda: int.from_bytes(os.urandom(8), "big"),
+        sessions=core.sessions,
+        accept_rewind=core.engine.accept_rewind,
+    )
+
+
+_CORES: weakref.WeakSet[Core] = weakref.WeakSet()
+# What a child inherited is kept, never closed: closing would speak on the parent's connections.
+_ORPHANS: list[Core] = []
+
+
+def _after_fork_in_child() -> None:
+    for core in list(_CORES):
+        core.after_fork()
+
+
+_register: Callable[..., None] | None = getattr(os, "register_at_fork", None)
+if _register is not None:
+    _register(after_in_child=_after_fork_in_child)

@@ -1,0 +1,72 @@
+"""What the runtime tells observers (`leasekeeper.observe`): facts as frozen records, with times in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leasekeeper.protocol.authority import Loss, State
+
+__all__ = ["Acquired", "BeatMissed", "CleanupFailed", "Dropped", "Event", "Observer", "Released", "StateChanged"]
+
+
+@dataclass(frozen=True, slots=True)
+class Acquired:
+    """A name was acquired, after ``waited_s``."""
+
+    name: str
+    token: int
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A lease was given back after ``held_s``. ``confirmed`` is False when the background still has to remove its key."""
+
+    name: str
+    token: int
+    held_s: float
+    confirmed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StateChanged:
+    """A lease turned to another state by itself. ``loss`` is set when it is LOST."""
+
+    name: str
+    token: int
+    state: State
+    proof_age_s: float
+    loss: Loss | None
+
+
+@dataclass(frozen=True, slots=True)
+class BeatMissed:
+    """A heartbeat was late or failed, ``in_a_row`` times since the last good one."""
+
+    lease_id: int
+    in_a_row: int
+    endpoint: str
+    why: str
+    proof_age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A lease was garbage-collected without a release; its claim is given up."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupFailed:
+    """The background stopped trying to remove a key or lease; it goes when its lease runs out."""
+
+    what: str
+    why: str
+
+
+Event = Acquired | Released | StateChanged | BeatMissed | Dropped | CleanupFailed
+Observer = Callable[[Event], None]

@@ -1,0 +1,335 @@
+"""The one heartbeat thread of a keeper.
+
+It decides nothing: `protocol.heartbeat` says what to do, this thread does it and reports back. It makes no call that waits
+(calls are started, their answers come through the inbox), runs no user's code, and holds no lock across a call. Whatever
+goes wrong in one round is logged and the next round comes; a heart that stops altogether lets every gate shut by the clock.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from leasekeeper.protocol import etcd_pb2 as pb
+from leasekeeper.protocol import messages as m
+from leasekeeper.protocol.authority import proof_of
+from leasekeeper.protocol.heartbeat import (
+    Action,
+    Beat,
+    Changed,
+    Ended,
+    Heartbeat,
+    Missed,
+    Proven,
+    ReadBack,
+    Remove,
+    Revoke,
+)
+from leasekeeper.protocol.plan import KEEP_ALIVE, TXN, Call, Cause, Fault
+from leasekeeper.runtime.events import BeatMissed, Event, StateChanged
+from leasekeeper.runtime.signals import Flag
+from leasekeeper.wire.watch import News
+
+if TYPE_CHECKING:
+    from leasekeeper.protocol.authority import Authority, Reason, State
+    from leasekeeper.protocol.session import Session, Slot
+    from leasekeeper.runtime.announce import Announcer
+    from leasekeeper.wire.channel import Connection
+    from leasekeeper.wire.engine import Attempt, Engine, Exchange
+    from leasekeeper.wire.watch import WatchHub
+
+__all__ = ["Heart"]
+
+log = logging.getLogger("leasekeeper")
+
+# etcd takes at most 128 operations in one transaction by default.
+READ_BACK_OPS = 128
+SLICE_S = 5.0
+
+
+class Heart:
+    """Beats for all sessions of a keeper. Its thread starts with the first session and ends with `close`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        hub: WatchHub,
+        announcer: Announcer,
+        now: Callable[[], float],
+        observe: Callable[[Event], None],
+    ) -> None:
+        self._engine = engine
+        self._hub = hub
+        self._announcer = announcer
+        self._now = now
+        self._observe = observe
+        self._beats = Heartbeat()
+        self._inbox: SimpleQueue[Callable[[], Iterable[Action]] | None] = SimpleQueue()
+        self._newcomers: deque[Slot] = deque()
+        self._last: dict[int, Connection] = {}
+        self._lock = threading.Lock()
+        # Around every transition of a lease, whichever thread makes it; never held across anything that waits.
+        self.transition = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        # Set by the core: what to do with a claim to remove and a session to revoke.
+        self.remove: Callable[[Slot], None] = lambda _: None
+        self.revoke: Callable[[Session], None] = lambda _: None
+
+    # ------------------------------------------------------------ from other threads
+
+    def add(self, session: Session) -> None:
+        """Keep a session alive from now on."""
+        self._post(partial(self._add, session))
+        if self._thread is None:
+            self._start_thread()
+
+    def adopt(self, slot: Slot) -> None:
+        """Watch the key of a claim that is owned now; soon, so that a claim given back at once costs no watch."""
+        self._newcomers.append(slot)
+
+    def confirmed(self, session: Session, sent_s: float, ttl: int) -> None:
+        """A beat outside the schedule was answered, and somebody waits to go on: it counts at once, in that thread."""
+        if ttl <= 0:
+            self.lease_gone(session)
+        else:
+            with self.transition:
+                moved = session.confirm(proof_of(sent_s, ttl, session.timing), self._now())
+            if moved:
+                self._pulse(session)
+
+    def lease_gone(self, session: Session) -> None:
+        """Etcd said that the lease does not exist. The gates shut at once, in this thread."""
+        self._do(self._decide(self._beats.lease_gone, session))
+
+    def lose(self, authority: Authority, reason: Reason) -> None:
+        """End a lease for a reason of this process's own."""
+        with self.transition:
+            lost = authority.lose(reason, self._now())
+        if lost:
+            self._changed(authority, authority.shown)
+
+    def end(self, session: Session) -> None:
+        """Shut a session and wake everybody who waits through it."""
+        with self.transition:
+            session.shut()
+        self._end(session)
+
+    def discard(self, session: Session) -> None:
+        """No more beats for a session; called on the heart's own thread."""
+        self._beats.discard(session)
+        self._last.pop(session.lease_id, None)
+
+    def close(self, timeout_s: float = 1.0) -> None:
+        """No more beats; ends the thread."""
+        with self._lock:
+            self._closed = True
+            thread = self._thread
+        self._inbox.put(None)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout_s)
+
+    def _start_thread(self) -> None:
+        with self._lock:
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._run, name="leasekeeper-heart", daemon=True)
+                self._thread.start()
+
+    def _post(self, report: Callable[[], Iterable[Action]]) -> None:
+        self._inbox.put(report)
+
+    # ------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        while not self._closed:
+            try:
+                self._round()
+            except Exception:  # noqa: BLE001 - nothing may end the thread that every lease depends on
+                self._announcer.tell(partial(log.error, "a round of the heart failed", exc_info=sys.exc_info()))
+
+    def _round(self) -> None:
+        now_s = self._now()
+        try:
+            self._do(self._decide(self._beats.due))
+            self._watch_newcomers()
+            self._hub.tick(now_s)
+        finally:
+            self._listen(min(SLICE_S, self._beats.wake_at(now_s) - now_s))
+
+    def _decide(self, rule: Callable[..., list[Action]], *args: Any) -> list[Action]:
+        """Ask the protocol what to do, under the lock that guards transitions."""
+        with self.transition:
+            return rule(*args, self._now())
+
+    def _listen(self, timeout_s: float) -> None:
+        """Take what was reported, all that is there, or nothing within the time."""
+        try:
+            report = self._inbox.get(timeout=max(0.0, timeout_s))
+            while report is not None:
+                self._do(report())
+                report = self._inbox.get_nowait()
+        except Empty:
+            return
+
+    def _add(self, session: Session) -> list[Action]:
+        return self._decide(self._beats.add, session)
+
+    def _do(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            self._perform(action)
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Beat(session, number):
+                self._send_beat(session, number)
+            case ReadBack(session, keys):
+                self._read_back(session, keys)
+            case Missed(session, in_a_row, why):
+                self._missed(session, in_a_row, why)
+            case Changed(authority, state):
+                self._changed(authority, state)
+            case Proven(session):
+                self._pulse(session)
+            case Ended(session):
+                self._end(session)
+            case Remove(slot):
+                self.remove(slot)
+            case Revoke(session):
+                self.revoke(session)
+
+    # ------------------------------------------------------------ calls
+
+    def _start(self, exchange: Exchange, done: Callable[[Any], Iterable[Action]]) -> None:
+        """Drive a call without waiting: each step of it happens on this thread, when an answer is in the inbox."""
+
+        def step(result: Any) -> Iterable[Action]:
+            try:
+                attempt = exchange.throw(result) if isinstance(result, Fault) else exchange.send(result)
+            except StopIteration as answer:
+                return done(answer.value)
+            except Exception as error:  # noqa: BLE001 - whatever it was, the beat came to nothing
+                return done(error)
+            launch(attempt)
+            return ()
+
+        def launch(attempt: Attempt) -> None:
+            attempt.start(lambda result: self._post(partial(step, result)))
+
+        for action in step(None):
+            self._perform(action)
+
+    def _send_beat(self, session: Session, number: int) -> None:
+        self._last[session.lease_id] = self._engine.beats.connection()
+        call = Call(KEEP_ALIVE, pb.LeaseKeepAliveRequest(ID=session.lease_id), session.timing.pause_s)
+        self._start(self._engine.exchange(call, self._engine.beats), partial(self._beat_done, session, number))
+
+    def _beat_done(self, session: Session, number: int, result: Any) -> list[Action]:
+        if isinstance(result, Fault) and result.cause is Cause.LEASE_NOT_FOUND:
+            return self._decide(self._beats.lease_gone, session)
+        if isinstance(result, pb.LeaseKeepAliveResponse):
+            return self._decide(self._beats.answered, session, number, result.TTL)
+        why = result.text or result.cause.value if isinstance(result, Fault) else repr(result)
+        return self._decide(self._beats.failed, session, number, why)
+
+    def _read_back(self, session: Session, keys: tuple[bytes, ...]) -> None:
+        found: dict[bytes, pb.KeyValue | None] = {}
+        chunks = [keys[i : i + READ_BACK_OPS] for i in range(0, len(keys), READ_BACK_OPS)]
+        haunted = {slot.key for slot in list(session.slots.values()) if slot.haunted or slot.leaving}
+        outstanding = len(chunks)
+        failed = False
+
+        def done(chunk: tuple[bytes, ...], result: Any) -> list[Action]:
+            nonlocal outstanding, failed
+            outstanding -= 1
+            if isinstance(result, pb.TxnResponse) and len(result.responses) == len(chunk):
+                for index, key in enumerate(chunk):
+                    kvs = m.range_kvs(result, index)
+                    found[key] = kvs[0] if kvs else None
+            else:
+                failed = True
+            if outstanding:
+                return []
+            if failed:
+                return self._decide(self._beats.read_back_failed, session)
+            return self._decide(self._beats.read_back, session, found)
+
+        for chunk in chunks:
+            request = m.read_only(m.get(key, keys_only=key not in haunted) for key in chunk)
+            call = Call(TXN, request, session.timing.pause_s)
+            self._start(self._engine.exchange(call, self._engine.beats), partial(done, chunk))
+
+    def _missed(self, session: Session, in_a_row: int, why: str) -> None:
+        connection = self._last.get(session.lease_id)
+        endpoint = ""
+        if connection is not None:
+            endpoint = connection.endpoint
+            self._engine.beats.advance(connection)
+        age_s = session.age(self._now())
+        self._observe(BeatMissed(session.lease_id, in_a_row, endpoint, why, age_s))
+
+    # ------------------------------------------------------------ keys
+
+    def _watch_newcomers(self) -> None:
+        while self._newcomers:
+            slot = self._newcomers.popleft()
+            if slot.authority is not None and not slot.leaving:
+                self._watch(slot)
+
+    def _watch(self, slot: Slot) -> None:
+        """Watch an owned key from its creation on. The watch knows the slot only: it keeps nobody's lease alive."""
+        told = partial(self._key_news, weakref.ref(slot), slot.create_revision)
+        slot.watching = self._hub.watch(slot.key, slot.create_revision + 1, told, puts=True)
+        if slot.leaving:
+            self.forget(slot)
+
+    def _key_news(self, ref: weakref.ref[Slot], create_revision: int, news: News) -> None:
+        self._post(partial(self._heard, ref, create_revision, news))
+
+    def _heard(self, ref: weakref.ref[Slot], create_revision: int, news: News) -> list[Action]:
+        slot = ref()
+        authority = slot.authority if slot is not None else None
+        if slot is None or authority is None or authority.create_revision != create_revision:
+            return []
+        slot.watching = None
+        if authority.shown.final or self._closed:
+            return []
+        if news is News.DELETED:
+            return self._decide(self._beats.key_gone, authority)
+        # Written by somebody, or the history is gone: read it. The read-backs of every TTL go on without a watch.
+        return self._decide(self._beats.read_soon, authority.session)
+
+    def forget(self, slot: Slot) -> None:
+        """Stop watching a key; from any thread."""
+        watched, slot.watching = slot.watching, None
+        if watched is not None:
+            watched.close()
+
+    # ------------------------------------------------------------ sessions
+
+    def _pulse(self, session: Session) -> None:
+        """Wake everybody who waits for news of the session."""
+        flag, session.changed = session.changed, Flag()
+        assert isinstance(flag, Flag)
+        flag.set()
+
+    def _changed(self, authority: Authority, state: State) -> None:
+        age_s = self._now() - authority.session.proof_s
+        self._observe(StateChanged(authority.name, authority.token, state, age_s, authority.loss))
+        for listener in authority.listeners:
+            self._announcer.tell(listener, state)
+        if state.final:
+            self.forget(authority.slot)
+        self._pulse(authority.session)
+
+    def _end(self, session: Session) -> None:
+        self._last.pop(session.lease_id, None)
+        assert isinstance(session.ended, Flag)
+        session.ended.set()
+        self._pulse(session)

@@ -1,0 +1,157 @@
+"""The sessions of a keeper: which are open, which slots are taken. The one lock over them."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from leasekeeper.errors import Misuse
+from leasekeeper.protocol.plan import Signal
+from leasekeeper.protocol.session import Session, Slot
+from leasekeeper.runtime.signals import Flag
+
+if TYPE_CHECKING:
+    from leasekeeper.protocol.authority import Authority
+    from leasekeeper.protocol.keys import Keys
+    from leasekeeper.runtime.heart import Heart
+    from leasekeeper.timing import Timing
+
+__all__ = ["SessionTable"]
+
+
+class SessionTable:
+    """Implements `protocol.context.Sessions` for threads and event loops alike."""
+
+    def __init__(self, keys: Keys, now: Callable[[], float], heart: Heart, dropped: Callable[[Slot], None]) -> None:
+        self._keys = keys
+        self._now = now
+        self._heart = heart
+        self._dropped = dropped
+        self._lock = threading.Lock()
+        self._current: dict[Timing, Session] = {}
+        self._opening: dict[Timing, Flag] = {}
+        self._all: weakref.WeakSet[Session] = weakref.WeakSet()
+        self._closed = False
+
+    # ------------------------------------------------------------ for plans
+
+    def lend(self, timing: Timing) -> Session | Signal | None:
+        """A usable session; or a signal to wait for; or None: open one yourself and say `opened`."""
+        current = self._current.get(timing)
+        if current is not None and current.usable(self._now()):
+            return current
+        with self._lock:
+            if self._closed:
+                raise Misuse("the keeper is closed")
+            current = self._current.get(timing)
+            if current is not None and current.usable(self._now()):
+                return current
+            if timing in self._opening:
+                return self._opening[timing]
+            self._current.pop(timing, None)
+            self._opening[timing] = Flag()
+            return None
+
+    def at_hand(self, timing: Timing) -> bool:
+        """Whether `lend` would give a session at once."""
+        current = self._current.get(timing)
+        return current is not None and current.usable(self._now())
+
+    def make(self, lease_id: int, timing: Timing, proof_s: float) -> Session:
+        """A session of a lease that was just granted."""
+        return Session(lease_id, timing, proof_s, ended=Flag(), changed=Flag())
+
+    def opened(self, asked: Timing, session: Session | None) -> None:
+        """The plan that was told to open a session has one, or has failed (None)."""
+        with self._lock:
+            opening = self._opening.pop(asked, None)
+            if session is not None:
+                self._current[asked] = session
+                self._all.add(session)
+        if session is not None:
+            self._heart.add(session)
+        if opening is not None:
+            opening.set()
+
+    def occupy(self, session: Session, name: str) -> Slot | None:
+        """The lowest free slot on a name; None when the session ended meanwhile."""
+        with self._lock:
+            if session.gone or session.retired or self._closed:
+                return None
+            number = 0
+            key = self._keys.claim(name, session.lease_id)
+            while key in session.slots:
+                number += 1
+                key = self._keys.claim(name, session.lease_id, number)
+            slot = session.slots[key] = Slot(session, name, number, key)
+            return slot
+
+    def vacate(self, slot: Slot) -> None:
+        """The slot's key is surely gone."""
+        with self._lock:
+            slot.session.free(slot)
+
+    def haunt(self, slot: Slot) -> None:
+        """A put to the slot may still arrive."""
+        with self._lock:
+            slot.session.haunt(slot)
+
+    def adopt(self, authority: Authority) -> bool:
+        """The slot's claim is owned: count it in, and have its key watched. False when the session ended meanwhile."""
+        authority.dropped = self._dropped
+        with self._lock:
+            if authority.session.gone or self._closed:
+                authority.release()
+                return False
+            authority.slot.authority = authority
+        self._heart.adopt(authority.slot)
+        return True
+
+    def confirmed(self, session: Session, sent_s: float, ttl: int) -> None:
+        """A beat outside the heart's schedule was answered."""
+        self._heart.confirmed(session, sent_s, ttl)
+
+    def gone(self, session: Session) -> None:
+        """Etcd said that the session's lease does not exist."""
+        self._heart.lease_gone(session)
+
+    # ------------------------------------------------------------ for the keeper
+
+    def retire(self, session: Session) -> bool:
+        """Take no more claims into an idle session; False when somebody just came."""
+        with self._lock:
+            if session.claims() and not session.gone:
+                return False
+            session.retired = True
+            for timing, current in list(self._current.items()):
+                if current is session:
+                    del self._current[timing]
+            return True
+
+    def owned_by(self, name: str, owner: object) -> bool:
+        """Whether ``owner`` (a thread or a task) owns the name through this keeper already."""
+        for session in list(self._current.values()):
+            number, key = 0, self._keys.claim(name, session.lease_id)
+            while (slot := session.slots.get(key)) is not None:
+                held = slot.authority
+                if held is not None and not held.shown.final and held.owner is not None and held.owner() is owner:
+                    return True
+                number += 1
+                key = self._keys.claim(name, session.lease_id, number)
+        return False
+
+    def close(self) -> list[Session]:
+        """Take no more claims at all; every session that may still have a lease."""
+        with self._lock:
+            self._closed = True
+            self._current.clear()
+            opening = list(self._opening.values())
+        for flag in opening:
+            flag.set()
+        return [session for session in list(self._all) if not session.gone]
+
+    def all(self) -> list[Session]:
+        """Every session there is; takes no lock, for use in a forked child."""
+        return list(self._all)

@@ -1,0 +1,264 @@
+"""Endpoints, TLS and channels: parsing them, opening connections late, moving on to the next member."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from leasekeeper.errors import ConfigError, Misuse
+
+__all__ = ["TLS", "Channels", "Endpoint", "Route", "parse_endpoints"]
+
+DEFAULT_PORT = 2379
+ENDPOINTS_MAX = 64
+# Replaced channels are kept for a while, so that an answer that is only late still counts.
+RETIRED_MAX = 3
+
+OPTIONS: tuple[tuple[str, Any], ...] = (
+    # A connection of our own: somebody else's channel to the same address must not share its fate with ours.
+    ("grpc.use_local_subchannel_pool", 1),
+    # A request may be sent once only; whether to repeat it is decided by the plan that knows what it means.
+    ("grpc.enable_retries", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # etcd refuses pings more often than every 5 s.
+    ("grpc.keepalive_time_ms", 6000),
+    ("grpc.keepalive_timeout_ms", 3000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One client address of etcd."""
+
+    host: str
+    port: int
+    secure: bool | None = None
+
+    @property
+    def target(self) -> str:
+        """``host:port``, with brackets around an IPv6 address."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_endpoints(endpoints: str | Sequence[str]) -> tuple[Endpoint, ...]:
+    """Endpoints from one string with commas or from a sequence; ``http://`` and ``https://`` as in ETCDCTL_ENDPOINTS.
+
+    Raises:
+        ConfigError: one of them cannot be an endpoint, there is none, or plain and TLS ones are mixed.
+    """
+    if not isinstance(endpoints, (str, Sequence)):
+        raise ConfigError(field="endpoints", value=endpoints, expected="text or a sequence of text")
+    parts = endpoints.split(",") if isinstance(endpoints, str) else list(endpoints)
+    found = tuple(dict.fromkeys(_parse(part) for part in parts))
+    if not 1 <= len(found) <= ENDPOINTS_MAX:
+        raise ConfigError(field="endpoints", value=endpoints, expected=f"1 to {ENDPOINTS_MAX} of them")
+    schemes = {e.secure for e in found if e.secure is not None}
+    if len(schemes) > 1:
+        raise ConfigError(field="endpoints", value=endpoints, expected="all http:// or all https://, not both")
+    return found
+
+
+def _parse(text: object) -> Endpoint:
+    expected = "host:port, http://host:port or https://host:port"
+    if not isinstance(text, str) or not text.strip():
+        raise ConfigError(field="endpoint", value=text, expected=expected)
+    rest, secure = text.strip(), None
+    for scheme, is_secure in (("http://", False), ("https://", True)):
+        if rest.lower().startswith(scheme):
+            rest, secure = rest[len(scheme) :].rstrip("/"), is_secure
+    host, port = _host_and_port(rest)
+    good_port = port.isascii() and port.isdigit() and 1 <= int(port[:6]) <= 65535
+    if not host or not good_port or any(c in host for c in "/@?# \t[]"):
+        raise ConfigError(field="endpoint", value=text, expected=expected)
+    return Endpoint(host, int(port), secure)
+
+
+def _host_and_port(rest: str) -> tuple[str, str]:
+    if rest.startswith("["):
+        host, _, tail = rest[1:].partition("]")
+        return host, tail[1:] if tail.startswith(":") else ("" if tail else str(DEFAULT_PORT))
+    if rest.count(":") > 1:
+        return "", ""
+    host, colon, port = rest.partition(":")
+    return host, port if colon else str(DEFAULT_PORT)
+
+
+@dataclass(frozen=True)
+class TLS:
+    """How to speak TLS with etcd: files in PEM format.
+
+    Args:
+        ca: certificates that the server's must be signed by; None: those that the system trusts.
+        cert: the client's certificate, if the server asks for one.
+        key: its private key, unencrypted.
+        server_name: the name to expect in the server's certificate, if it is not the endpoint's host.
+
+    Raises:
+        ConfigError: a file cannot be read, is not what it should be, or certificate and key do not belong together.
+    """
+
+    ca: str | PathLike[str] | None = None
+    cert: str | PathLike[str] | None = None
+    key: str | PathLike[str] | None = None
+    server_name: str | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("ca", "cert", "key"):
+            _read_pem(field, getattr(self, field))
+        if (self.cert is None) != (self.key is None):
+            lone, other = ("cert", "key") if self.key is None else ("key", "cert")
+            raise ConfigError(field=lone, value=fspath(getattr(self, lone)), expected=f"{other} with it")
+        self._check_openssl()
+
+    def _check_openssl(self) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if self.ca is not None:
+            try:
+                context.load_verify_locations(fspath(self.ca))
+            except ssl.SSLError as error:
+                raise ConfigError(field="ca", value=fspath(self.ca), expected="certificates in PEM format") from error
+        if self.cert is not None and self.key is not None:
+            try:
+                context.load_cert_chain(fspath(self.cert), fspath(self.key), password="")
+            except (ssl.SSLError, ValueError) as error:
+                raise ConfigError(
+                    field="cert",
+                    value=fspath(self.cert),
+                    expected=f"a certificate in PEM format and, in {fspath(self.key)}, its unencrypted private key",
+                ) from error
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        """What grpc needs; the files are read now, so that renewed certificates are used by the next connection."""
+        return grpc.ssl_channel_credentials(
+            root_certificates=_read_pem("ca", self.ca),
+            private_key=_read_pem("key", self.key),
+            certificate_chain=_read_pem("cert", self.cert),
+        )
+
+
+def _read_pem(field: str, path: str | PathLike[str] | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        content = Path(path).read_bytes()
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigError(field=field, value=str(path), expected=f"a readable file ({error})") from None
+    if b"-----BEGIN" not in content:
+        raise ConfigError(field=field, value=str(path), expected="a file in PEM format")
+    return content
+
+
+class Channels:
+    """Makes channels to the endpoints, or lends the one that the user gave."""
+
+    def __init__(
+        self, endpoints: Sequence[Endpoint], *, tls: TLS | None = None, lent: grpc.Channel | None = None
+    ) -> None:
+        if lent is not None and not isinstance(lent, grpc.Channel):
+            raise Misuse(f"channel={type(lent).__name__}: expected a grpc.Channel (not grpc.aio)")
+        if any(e.secure is False for e in endpoints) and tls is not None:
+            raise ConfigError(
+                field="endpoints", value=",".join(e.target for e in endpoints), expected="https:// when tls is given"
+            )
+        self.endpoints = tuple(endpoints)
+        self.lent = lent
+        self.tls = tls or (TLS() if any(e.secure for e in endpoints) else None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The endpoints as text."""
+        return ("a lent channel",) if self.lent is not None else tuple(e.target for e in self.endpoints)
+
+    def open(self, index: int) -> grpc.Channel:
+        """A new channel to one endpoint; it connects on first use."""
+        if self.lent is not None:
+            return self.lent
+        endpoint = self.endpoints[index % len(self.endpoints)]
+        if self.tls is None:
+            return grpc.insecure_channel(endpoint.target, OPTIONS)
+        options = OPTIONS
+        if self.tls.server_name:
+            options = (*OPTIONS, ("grpc.ssl_target_name_override", self.tls.server_name))
+        return grpc.secure_channel(endpoint.target, self.tls.credentials(), options)
+
+
+class Connection:
+    """One channel and the calls prepared on it."""
+
+    __slots__ = ("channel", "endpoint", "index", "methods")
+
+    def __init__(self, channel: grpc.Channel, index: int, endpoint: str) -> None:
+        self.channel = channel
+        self.index = index
+        self.endpoint = endpoint
+        self.methods: dict[str, grpc.UnaryUnaryMultiCallable[Any, Any]] = {}
+
+
+class Route:
+    """A walk over the endpoints for one purpose: the connection in use, and moving on when it fails."""
+
+    def __init__(self, channels: Channels) -> None:
+        self._channels = channels
+        self._lock = threading.Lock()
+        self._current: Connection | None = None
+        self._retired: list[Connection] = []
+        self._index = 0
+        self._closed = False
+
+    @property
+    def size(self) -> int:
+        """How many endpoints there are to try."""
+        return 1 if self._channels.lent is not None else len(self._channels.endpoints)
+
+    def connection(self) -> Connection:
+        """The connection in use; opened on first use."""
+        current = self._current
+        if current is not None:
+            return current
+        with self._lock:
+            if self._closed:
+                raise Misuse("the keeper is closed")
+            if self._current is None:
+                name = self._channels.names[self._index % self.size]
+                self._current = Connection(self._channels.open(self._index), self._index, name)
+            return self._current
+
+    def advance(self, failed: Connection) -> None:
+        """Move on from a connection that failed, to the next endpoint with a new channel.
+
+        Nothing happens when somebody else has moved on already.
+        """
+        with self._lock:
+            if self._current is not failed or self._channels.lent is not None:
+                return
+            self._index = (self._index + 1) % self.size
+            self._current = None
+            self._retired.append(failed)
+            surplus = self._retired[:-RETIRED_MAX]
+            del self._retired[:-RETIRED_MAX]
+        _close(c.channel for c in surplus)
+
+    def close(self) -> None:
+        """Close every channel that was opened here."""
+        with self._lock:
+            self._closed = True
+            opened = [c for c in (*self._retired, self._current) if c is not None]
+            self._retired, self._current = [], None
+        if self._channels.lent is None:
+            _close(c.channel for c in opened)
+
+
+def _close(channels: Iterable[grpc.Channel]) -> None:
+    for channel in channels:
+        channel.close()

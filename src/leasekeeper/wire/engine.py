@@ -1,0 +1,260 @@
+"""The engine: one RPC with everything around it, as a small plan that both interpreters drive.
+
+What is around it: login and one repeated login, the next endpoint when nothing was sent, a deadline over all attempts,
+etcd's require-leader rule, the high-water mark of revisions, and the mapping of every error to a `Fault`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from leasekeeper.errors import LeasekeeperError, Misuse
+from leasekeeper.protocol.plan import AUTHENTICATE, CALL_TIMEOUT_S, Call, Cause, Fault, Kind, Method
+from leasekeeper.wire.channel import Channels, Connection, Route
+from leasekeeper.wire.status import fault_of, public
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leasekeeper.wire.auth import Login
+
+__all__ = ["Attempt", "Engine", "Exchange", "block"]
+
+# etcd then refuses what it could only answer from a minority, instead of letting it hang.
+REQUIRE_LEADER = ("hasleader", "true")
+
+
+class Attempt:
+    """One RPC on one connection. Performed by `block` or `start`."""
+
+    __slots__ = ("connection", "metadata", "method", "request", "timeout_s")
+
+    def __init__(
+        self,
+        connection: Connection,
+        method: Method,
+        request: Message,
+        timeout_s: float,
+        metadata: Metadata,
+    ) -> None:
+        self.connection = connection
+        self.method = method
+        self.request = request
+        self.timeout_s = timeout_s
+        self.metadata = metadata
+
+    def _callable(self) -> grpc.UnaryUnaryMultiCallable[Any, Any]:
+        prepared = self.connection.methods.get(self.method.path)
+        if prepared is None:
+            prepared = self.connection.channel.unary_unary(
+                self.method.path,
+                request_serializer=type(self.request).SerializeToString,
+                response_deserializer=self.method.reply.FromString,
+            )
+            self.connection.methods[self.method.path] = prepared
+        return prepared
+
+    def block(self) -> Message:
+        """Perform it in this thread; the reply, or a Fault."""
+        try:
+            reply: Message = self._callable()(self.request, timeout=self.timeout_s, metadata=self.metadata)
+        except grpc.RpcError as error:
+            raise self._fault(error) from None
+        except ValueError as error:
+            raise self._closed(error) from None
+        return reply
+
+    def start(self, done: Callable[[Message | Fault], None]) -> Callable[[], object]:
+        """Perform it in the background; ``done`` is called once, on a thread of grpc's. Returns what cancels it."""
+        try:
+            future = self._callable().future(self.request, timeout=self.timeout_s, metadata=self.metadata)
+        except ValueError as error:
+            done(self._closed(error))
+            return lambda: None
+        except grpc.RpcError as error:
+            done(self._fault(error))
+            return lambda: None
+        future.add_done_callback(lambda future: done(self._result(future)))
+        return future.cancel
+
+    def _result(self, future: Any) -> Message | Fault:
+        try:
+            reply: Message = future.result()
+        except grpc.RpcError as error:
+            return self._fault(error)
+        except Exception as error:  # noqa: BLE001 - grpc raises errors of its own kinds for a cancelled future
+            return self._other(Kind.UNKNOWN, error)
+        return reply
+
+    def _fault(self, error: grpc.RpcError) -> Fault:
+        return fault_of(error, self.method.operation, self.connection.endpoint)
+
+    def _closed(self, error: Exception) -> Fault:
+        """Raised by grpc when the channel was closed, here or by whoever lent it."""
+        fault = self._other(Kind.NOT_SENT, error)
+        fault.cause = Cause.CLOSED
+        return fault
+
+    def _other(self, kind: Kind, error: Exception) -> Fault:
+        return Fault(kind, text=str(error), operation=self.method.operation, endpoint=self.connection.endpoint)
+
+
+Exchange = Generator[Attempt, Message, Message]
+T = TypeVar("T")
+Metadata = tuple[tuple[str, str | bytes], ...]
+
+
+def block(attempts: Generator[Attempt, Message, T]) -> T:
+    """Perform attempts one after the other in this thread; the result, or the Fault that they ended with."""
+    try:
+        attempt = next(attempts)
+        while True:
+            try:
+                reply = attempt.block()
+            except BaseException as error:  # noqa: BLE001 - an interruption, too, must reach the plan
+                attempt = attempts.throw(error)
+            else:
+                attempt = attempts.send(reply)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+
+
+class Engine:
+    """All calls of one keeper.
+
+    ``calls``, ``beats`` and ``watches`` are separate walks over the endpoints, each with connections of its own, so that a
+    beat never queues behind somebody's large request.
+    """
+
+    def __init__(
+        self, channels: Channels, login: Login, metadata: Sequence[tuple[str, str | bytes]], now: Callable[[], float]
+    ) -> None:
+        self._channels = channels
+        self._now = now
+        self._metadata = (REQUIRE_LEADER, *_checked(metadata))
+        self.login = login
+        self.calls = Route(channels)
+        self.beats = Route(channels)
+        self.watches = Route(channels)
+        # The highest revision that a linearizable reply has shown.
+        self.high_water = 0
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """The endpoints as text."""
+        return self._channels.names
+
+    def public(self, fault: Fault) -> LeasekeeperError:
+        """The error that users see for a fault of this engine."""
+        return public(fault, self.endpoints, self.login.user)
+
+    def metadata(self) -> Metadata:
+        """What is sent along with every call."""
+        token = self.login.token
+        return self._metadata if token is None else (*self._metadata, ("token", token))
+
+    def accept_rewind(self) -> None:
+        """Believe lower revisions from now on: the epoch was raised."""
+        self.high_water = 0
+
+    def close(self) -> None:
+        """Close all connections that are not lent."""
+        for route in (self.calls, self.beats, self.watches):
+            route.close()
+
+    # ------------------------------------------------------------ one call
+
+    def exchange(self, call: Call, route: Route | None = None) -> Exchange:
+        """Attempts until one is answered, within the call's deadline.
+
+        Only what surely had no effect is repeated here: the endpoint could not be reached, or the login had expired.
+        """
+        over = route or self.calls
+        until = self._now() + call.timeout_s
+        seen = self.high_water
+        reply = yield from self._with_login(call, over, until)
+        if call.method.linearizable:
+            self._mark(call, reply.header.revision, seen)  # type: ignore[attr-defined]
+        return reply
+
+    def _mark(self, call: Call, revision: int, seen: int) -> None:
+        if revision > self.high_water:
+            self.high_water = revision
+        elif revision < seen and call.strict and self.high_water:
+            raise Fault(
+                Kind.FIX,
+                Cause.REWOUND,
+                f"revision {revision} after {seen}",
+                operation=call.method.operation,
+                seen=seen,
+                now=revision,
+            )
+
+    def _with_login(self, call: Call, route: Route, until: float) -> Exchange:
+        if self.login.wanted:
+            yield from self._log_in(route, until)
+        used = self.login.token
+        try:
+            return (yield from self._somewhere(call.method, call.request, route, until))
+        except Fault as fault:
+            if not self.login.helps(fault, used):
+                raise
+        if self.login.wanted:
+            yield from self._log_in(route, until)
+        return (yield from self._somewhere(call.method, call.request, route, until))
+
+    def log_in(self, route: Route, timeout_s: float = CALL_TIMEOUT_S) -> None:
+        """Log in now, in this thread."""
+        block(self._log_in(route, self._now() + timeout_s))
+
+    def _log_in(self, route: Route, until: float) -> Generator[Attempt, Message, None]:
+        try:
+            reply = yield from self._somewhere(AUTHENTICATE, self.login.request(), route, until)
+        except Fault as fault:
+            if not self.login.failed(fault):
+                raise
+        else:
+            self.login.accepted(reply)  # type: ignore[arg-type]
+
+    def _somewhere(self, method: Method, request: Message, route: Route, until: float) -> Exchange:
+        """Each endpoint once at the most, as long as nothing was sent."""
+        faults: list[Fault] = []
+        while True:
+            connection = route.connection()
+            left_s = max(0.05, until - self._now())
+            try:
+                return (yield Attempt(connection, method, request, left_s, self.metadata()))
+            except Fault as fault:
+                if _elsewhere(fault):
+                    route.advance(connection)
+                faults.append(fault)
+                safe = fault.kind is Kind.NOT_SENT or fault.cause is Cause.NOT_LEADER
+                if not safe or len(faults) >= route.size or self._now() >= until:
+                    raise _verdict(faults) from None
+
+
+def _elsewhere(fault: Fault) -> bool:
+    """Whether another endpoint may do better."""
+    if fault.cause in (Cause.LEASE_NOT_FOUND, Cause.LEASE_EXISTS, Cause.COMPACTED, Cause.BUSY, Cause.LOGIN_STALE):
+        return False
+    return fault.kind is not Kind.FIX
+
+
+def _verdict(faults: list[Fault]) -> Fault:
+    """The last fault; when TLS failed everywhere, waiting will not help."""
+    last = faults[-1]
+    if all(f.cause is Cause.TLS for f in faults):
+        last.kind = Kind.FIX
+    return last
+
+
+def _checked(metadata: Sequence[tuple[str, str | bytes]]) -> Metadata:
+    try:
+        return tuple((str(key).lower(), value) for key, value in metadata)
+    except (TypeError, ValueError):
+        raise Misuse("metadata: expected pairs of a key and a value") from None

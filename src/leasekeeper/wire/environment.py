@@ -1,0 +1,42 @@
+"""Settings from the environment: LEASEKEEPER_* first, then the ETCDCTL_* that operators have set already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from leasekeeper.wire.channel import TLS
+
+__all__ = ["read_environment"]
+
+
+def read_environment(env: Mapping[str, str]) -> dict[str, Any]:
+    """Arguments for a keeper.
+
+    ``LEASEKEEPER_ENDPOINTS NAMESPACE HOLDER USER PASSWORD CACERT CERT KEY``; for what they leave open
+    ``ETCDCTL_ENDPOINTS USER PASSWORD CACERT CERT KEY``. ``USER`` may be ``name:password``, as for etcdctl. An empty
+    variable counts as not set. ConfigError for a TLS file that cannot be used.
+    """
+
+    def get(name: str) -> str | None:
+        return env.get(f"LEASEKEEPER_{name}") or env.get(f"ETCDCTL_{name}") or None
+
+    settings: dict[str, Any] = {}
+    if endpoints := get("ENDPOINTS"):
+        settings["endpoints"] = endpoints
+    for name in ("NAMESPACE", "HOLDER"):
+        if value := env.get(f"LEASEKEEPER_{name}"):
+            settings[name.lower()] = value
+    settings.update(credentials(get("USER"), get("PASSWORD")))
+    files = {"ca": get("CACERT"), "cert": get("CERT"), "key": get("KEY")}
+    if any(files.values()):
+        settings["tls"] = TLS(**files)
+    return settings
+
+
+def credentials(user: str | None, password: str | None) -> dict[str, str]:
+    """User and password, where the user may carry the password behind a colon."""
+    if user and password is None and ":" in user:
+        user, _, password = user.partition(":")
+    found = {"user": user, "password": password}
+    return {field: value for field, value in found.items() if value}

@@ -1,0 +1,298 @@
+"""One watch stream of a keeper, shared by all its watches.
+
+Guarantee: a watch that was opened from a revision tells of the first deletion (or foreign change) of its key after that
+revision, exactly once, across broken streams, silent members and compaction. Where it can no longer tell (the history was
+compacted away, the right to read was withdrawn, the keeper closed) it says so, and its owner reads instead.
+
+A stream is given up when it stays silent although progress was asked for; the next one goes to the next endpoint and goes
+on from where each watch stands. One thread reads; it is started by the first watch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from enum import Enum
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from leasekeeper.protocol import etcd_pb2 as pb
+from leasekeeper.protocol.plan import WATCH_PATH, Cause, Fault
+from leasekeeper.wire.status import fault_of, fault_of_text
+
+if TYPE_CHECKING:
+    from leasekeeper.wire.channel import Connection
+    from leasekeeper.wire.engine import Engine
+
+__all__ = ["News", "WatchHub", "WatchedKey"]
+
+# After so long a silence progress is asked for; after as long again the stream counts as dead.
+SILENCE_S = 3.0
+RETRY_FIRST_S = 0.05
+RETRY_MAX_S = 1.0
+# A denied watch is taken for a stale login at most this often.
+RELOGIN_EVERY_S = 5.0
+
+
+class News(Enum):
+    """What a watch has to tell."""
+
+    DELETED = "the key was deleted"
+    CHANGED = "the key was written by somebody else"
+    BLIND = "the watch can no longer tell; read instead"
+
+
+class WatchedKey:
+    """One watch on one key. ``close`` never blocks and may be called twice."""
+
+    __slots__ = ("_hub", "callback", "key", "number", "puts", "start")
+
+    def __init__(
+        self, hub: WatchHub, number: int, key: bytes, start: int, puts: bool, callback: Callable[[News], None]
+    ) -> None:
+        self._hub = hub
+        self.number = number
+        self.key = key
+        self.start = start
+        self.puts = puts
+        self.callback = callback
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._hub._drop(self)
+
+    def request(self) -> pb.WatchRequest:
+        """What opens this watch on a stream."""
+        create = pb.WatchCreateRequest(key=self.key, start_revision=self.start, watch_id=self.number)
+        if not self.puts:
+            create.filters.append(pb.WatchCreateRequest.NOPUT)
+        return pb.WatchRequest(create_request=create)
+
+
+class _Stream:
+    """One open stream: what is sent on it, and the call to read from or cancel."""
+
+    def __init__(self, connection: Connection, metadata: Any) -> None:
+        self.connection = connection
+        self.outbox: SimpleQueue[pb.WatchRequest | None] = SimpleQueue()
+        method = connection.channel.stream_stream(
+            WATCH_PATH,
+            request_serializer=pb.WatchRequest.SerializeToString,
+            response_deserializer=pb.WatchResponse.FromString,
+        )
+        self.call = method(self._requests(), metadata=metadata)
+
+    def _requests(self) -> Iterator[pb.WatchRequest]:
+        while (request := self.outbox.get()) is not None:
+            yield request
+
+    def end(self) -> None:
+        """End it from this side."""
+        self.outbox.put(None)
+        self.call.cancel()
+
+
+class WatchHub:
+    """All watches of one keeper."""
+
+    def __init__(self, engine: Engine, now: Callable[[], float]) -> None:
+        self._engine = engine
+        self._now = now
+        self._lock = threading.Lock()
+        self._wanted = threading.Condition(self._lock)
+        self._watches: dict[int, WatchedKey] = {}
+        self._number = 0
+        self._stream: _Stream | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._heard_s = 0.0
+        self._asked_s: float | None = None
+        self._relogin_s = -RELOGIN_EVERY_S
+
+    def __len__(self) -> int:
+        return len(self._watches)
+
+    def watch(self, key: bytes, start: int, callback: Callable[[News], None], *, puts: bool = False) -> WatchedKey:
+        """Call ``callback`` once, from the watch thread, with the first news of ``key`` at ``start`` or later.
+
+        Args:
+            key: the key.
+            start: the first revision that counts.
+            callback: must return at once and raise nothing.
+            puts: whether a write to the key is news as well.
+        """
+        with self._lock:
+            self._number += 1
+            watched = WatchedKey(self, self._number, key, start, puts, callback)
+            if not self._closed:
+                self._watches[watched.number] = watched
+                self._send(watched.request())
+                self._start()
+                return watched
+        callback(News.BLIND)
+        return watched
+
+    def close(self) -> None:
+        """End the stream and its thread; every watch is told that it is blind."""
+        with self._lock:
+            self._closed = True
+            stream, watches = self._stream, list(self._watches.values())
+            self._watches.clear()
+            self._wanted.notify_all()
+        if stream is not None:
+            stream.end()
+        for watched in watches:
+            watched.callback(News.BLIND)
+
+    def tick(self, now_s: float) -> None:
+        """Look whether the stream is alive; called now and then by the heart. Never blocks."""
+        with self._lock:
+            stream = self._stream
+            if stream is None or not self._watches:
+                return
+            if self._asked_s is not None and now_s - self._asked_s > SILENCE_S:
+                self._asked_s = None
+                self._stream = None
+            elif self._asked_s is None and now_s - self._heard_s > SILENCE_S:
+                self._asked_s = now_s
+                self._send(pb.WatchRequest(progress_request=pb.WatchProgressRequest()))
+                return
+            else:
+                return
+        stream.end()
+
+    # ------------------------------------------------------------ sending
+
+    def _send(self, request: pb.WatchRequest) -> None:
+        if self._stream is not None:
+            self._stream.outbox.put(request)
+
+    def _drop(self, watched: WatchedKey) -> None:
+        with self._lock:
+            if self._watches.pop(watched.number, None) is not None:
+                cancel = pb.WatchCancelRequest(watch_id=watched.number)
+                self._send(pb.WatchRequest(cancel_request=cancel))
+
+    # ------------------------------------------------------------ reading
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="leasekeeper-watch", daemon=True)
+            self._thread.start()
+        self._wanted.notify_all()
+
+    def _run(self) -> None:
+        pause_s = RETRY_FIRST_S
+        while self._await_wanted():
+            heard = self._one_stream()
+            if self._closed:
+                return
+            pause_s = RETRY_FIRST_S if heard else min(RETRY_MAX_S, 2 * pause_s)
+            with self._lock:
+                if not self._closed:
+                    self._wanted.wait(pause_s)
+
+    def _await_wanted(self) -> bool:
+        """Until there is something to watch; False when the hub is closed."""
+        with self._lock:
+            while not self._watches and not self._closed:
+                self._wanted.wait()
+            return not self._closed
+
+    def _one_stream(self) -> bool:
+        """Open a stream and read it to its end; whether anything was heard on it."""
+        heard = False
+        stream: _Stream | None = None
+        try:
+            stream = self._open()
+            if stream is None:
+                return False
+            for response in stream.call:
+                heard = True
+                self._heard(response, stream)
+        except grpc.RpcError as error:
+            self._broken(fault_of(error, "Watch", ""), heard)
+        except ValueError:
+            pass  # the channel was closed under the stream; the next round opens another one
+        finally:
+            self._end(stream)
+        return heard
+
+    def _open(self) -> _Stream | None:
+        """A stream on which every watch has been asked for; logs in first when that is due."""
+        if self._engine.login.wanted and not self._log_in():
+            return None
+        connection = self._engine.watches.connection()
+        stream = _Stream(connection, self._engine.metadata())
+        with self._lock:
+            if self._closed:
+                stream.end()
+                return None
+            self._stream, self._heard_s, self._asked_s = stream, self._now(), None
+            for watched in self._watches.values():
+                stream.outbox.put(watched.request())
+        return stream
+
+    def _log_in(self) -> bool:
+        try:
+            self._engine.log_in(self._engine.watches)
+        except Fault:
+            return False
+        return True
+
+    def _end(self, stream: _Stream | None) -> None:
+        if stream is None:
+            return
+        stream.end()
+        with self._lock:
+            if self._stream is stream:
+                self._stream = None
+        if not self._closed:
+            self._engine.watches.advance(stream.connection)
+
+    def _broken(self, fault: Fault, heard: bool) -> None:
+        if not heard:
+            self._engine.login.helps(fault, self._engine.login.token)
+
+    def _heard(self, response: pb.WatchResponse, stream: _Stream) -> None:
+        news: News | None = None
+        with self._lock:
+            self._heard_s, self._asked_s = self._now(), None
+            watched = self._watches.get(response.watch_id)
+            if watched is None:
+                return
+            news = self._canceled(watched, response, stream) if response.canceled else _news_of(watched, response)
+            if news is None:
+                return
+            del self._watches[watched.number]
+            if not response.canceled:
+                cancel = pb.WatchCancelRequest(watch_id=watched.number)
+                self._send(pb.WatchRequest(cancel_request=cancel))
+        watched.callback(news)
+
+    def _canceled(self, watched: WatchedKey, response: pb.WatchResponse, stream: _Stream) -> News | None:
+        """Etcd ended one watch. A stale login shows as "permission denied" here: log in again once, with a new stream."""
+        if response.compact_revision:
+            return News.BLIND
+        fault = fault_of_text(response.cancel_reason, "Watch", stream.connection.endpoint)
+        stale = fault is not None and fault.cause in (Cause.DENIED, Cause.LOGIN_STALE, Cause.LOGIN_NEEDED)
+        now_s = self._now()
+        if stale and self._engine.login.user is not None and now_s - self._relogin_s > RELOGIN_EVERY_S:
+            self._relogin_s = now_s
+            self._engine.login.token = None
+            stream.end()
+            return None
+        return News.BLIND
+
+
+def _news_of(watched: WatchedKey, response: pb.WatchResponse) -> News | None:
+    for event in response.events:
+        if event.kv.mod_revision < watched.start:
+            continue
+        if event.type == pb.Event.DELETE:
+            return News.DELETED
+        if watched.puts:
+            return News.CHANGED
+    return None
