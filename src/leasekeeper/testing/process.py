@@ -76,6 +76,9 @@ class ChildProcess:
         self._popen.wait(REAP_TIMEOUT_S)
         self._finalizer.detach()
 
+    def save_log(self) -> None:
+        """Nothing to do: the program writes its log itself."""
+
     @property
     def exit_status(self) -> int | None:
         """None while it runs; negative for the signal that ended it."""

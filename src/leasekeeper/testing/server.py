@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypedDict
 from leasekeeper.errors import ConfigError, Misuse, Unavailable
 from leasekeeper.testing import health, ports, snapshots
 from leasekeeper.testing.binary import EtcdBinary, find_etcd, from_path
+from leasekeeper.testing.container import ContainerProcess
 from leasekeeper.testing.health import MemberStatus, TLSFiles
 from leasekeeper.testing.process import ChildProcess
 
@@ -112,7 +113,8 @@ class EtcdServer:
         self._home: Path | None = None
         self._client_port = 0
         self._peer_port = 0
-        self._process: ChildProcess | None = None
+        self._process: ChildProcess | ContainerProcess | None = None
+        self.last_pid = 0
 
     # -- what it is
 
@@ -268,6 +270,8 @@ class EtcdServer:
     def log_tail(self, lines: int = 40) -> str:
         """The last lines of its log, at most 16 KiB."""
         log = self._log_path()
+        if self._process is not None:
+            self._process.save_log()
         if not log.exists():
             return ""
         with log.open("rb") as file:
@@ -277,7 +281,7 @@ class EtcdServer:
 
     # -- within
 
-    def _running(self) -> ChildProcess:
+    def _running(self) -> ChildProcess | ContainerProcess:
         if self._process is None or not self._process.alive:
             raise Misuse("this etcd server does not run")
         return self._process
@@ -312,7 +316,8 @@ class EtcdServer:
         if not (ports.is_free(self._client_port) and ports.is_free(self._peer_port)):
             return False
         fresh = not self.data_dir.exists()
-        self._process = ChildProcess(self._command(), log=self._log_path())
+        self._process = self._spawn()
+        self.last_pid = self._process.pid
         try:
             if wait:
                 self.wait_ready()
@@ -326,10 +331,17 @@ class EtcdServer:
             return False
         return True
 
-    def _command(self) -> list[str]:
+    def _spawn(self) -> ChildProcess | ContainerProcess:
+        log = self._log_path()
+        if self.binary.source != "docker":
+            return ChildProcess([self.binary.etcd, *self._flags()], log=log)
+        self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        keys = {Path(file).absolute().parent for file in (self.tls.ca, self.tls.cert, self.tls.key)} if self.tls else ()
+        return ContainerProcess(self.binary.etcd, self._flags(), log=log, shared=[self.data_dir, *keys])
+
+    def _flags(self) -> list[str]:
         client = f"{self.url}"
         return [
-            self.binary.etcd,
             *self._place_as_flags(),
             f"--data-dir={self.data_dir}",
             f"--listen-client-urls={client}",

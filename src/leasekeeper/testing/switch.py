@@ -7,6 +7,7 @@ wait until it has run, so a fault is in force when the call that asked for it re
 from __future__ import annotations
 
 import copy
+import logging
 import os
 import selectors
 import socket
@@ -24,6 +25,7 @@ from leasekeeper.testing.relay import CHUNK_BYTES, Lane, Link, Mode, Side, Total
 from leasekeeper.testing.trips import Trip
 
 T = TypeVar("T")
+_logger = logging.getLogger("leasekeeper.testing")
 MAX_LINKS = 1024
 COMMAND_TIMEOUT_S = 30.0
 JOIN_TIMEOUT_S = 10.0
@@ -151,6 +153,18 @@ class Switch:
     # -- the loop
 
     def _run(self) -> None:
+        try:
+            self._loop()
+        finally:
+            self._is_open = False
+            for link in list(self.links):
+                self._drop(link)
+            self._selector.close()
+            self._close_sockets()
+            while self._commands:
+                self._commands.popleft()[1].set_exception(Unavailable("this proxy is closed"))
+
+    def _loop(self) -> None:
         while self._is_open:
             for key, events in self._selector.select(self._pause_s()):
                 if key.fileobj is self._listener:
@@ -161,12 +175,6 @@ class Switch:
                     link, side = key.data
                     self._serve(link, side, events)
             self._settle()
-        for link in list(self.links):
-            self._drop(link)
-        self._selector.close()
-        self._close_sockets()
-        while self._commands:
-            self._commands.popleft()[1].set_exception(Unavailable("this proxy is closed"))
 
     def _pause_s(self) -> float | None:
         now = time.monotonic()
@@ -190,8 +198,8 @@ class Switch:
             sock, address = self._listener.accept()
         except OSError:
             return  # it went away while it was queued
-        lane = self.lane(self._classify(address) if self._classify else "")
-        if lane.refuses or len(self.links) >= MAX_LINKS:
+        lane = self._lane_of(address)
+        if lane is None or lane.refuses or len(self.links) >= MAX_LINKS:
             self.totals.refused += 1
             reset(sock)
             return
@@ -199,6 +207,14 @@ class Switch:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.totals.connections += 1
         self.links.add(Link(sock, lane, self.totals, self._unwatch))
+
+    def _lane_of(self, address: tuple[str, int]) -> Lane | None:
+        try:
+            return self.lane(self._classify(address) if self._classify else "")
+        except Exception:
+            # The loop must live; who cannot be classified is refused.
+            _logger.exception("a proxy's classify(%r) failed", address)
+            return None
 
     def _serve(self, link: Link, side: Side, events: int) -> None:
         if link not in self.links:
