@@ -124,9 +124,7 @@ def _value(comment: re.Match[str], at: int) -> str:
     return value
 
 
-def _fenced(
-    lines: list[str], at: int, fence: re.Match[str], markers: dict[str, str]
-) -> tuple[Block, int]:
+def _fenced(lines: list[str], at: int, fence: re.Match[str], markers: dict[str, str]) -> tuple[Block, int]:
     language = fence["info"].strip()
     body: list[str] = []
     for end in range(at + 1, len(lines)):

@@ -117,9 +117,7 @@ class Reader:
         self.judge(block, told, statuses, outputs)
         return "".join(outputs)
 
-    def judge(
-        self, block: Block, told: list[Command], statuses: list[int], outputs: list[str]
-    ) -> None:
+    def judge(self, block: Block, told: list[Command], statuses: list[int], outputs: list[str]) -> None:
         """Fail on the first command whose exit status or output is not what the page says."""
         expected = [0] * len(told)
         expected[-1] = int(block.markers.get("exit", 0))

@@ -24,9 +24,7 @@ EMPTY_WORDS = {"manager", "helper", "helpers", "util", "utils", "handler", "wrap
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
-each_module = pytest.mark.parametrize(
-    "module", MODULES, ids=lambda module: module.relative_to(PACKAGE).as_posix()
-)
+each_module = pytest.mark.parametrize("module", MODULES, ids=lambda module: module.relative_to(PACKAGE).as_posix())
 
 
 def definitions(module: Path) -> Iterator[Definition]:
