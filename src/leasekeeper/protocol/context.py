@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from leasekeeper.protocol.keys import Epoch, Keys, Record
+from leasekeeper.protocol.keys import Epoch, Keys, record_bytes, record_tail
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.authority import Authority
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from leasekeeper.timing import Timing
 
 __all__ = ["Context", "Sessions"]
+
+# Prepared records; a program that puts something new into each note gains nothing from them and must not lose memory.
+TAILS_MAX = 64
 
 
 class Sessions(Protocol):
@@ -77,16 +80,15 @@ class Context:
     # Tell the engine that a lower revision is to be believed from now on, because the epoch was raised.
     accept_rewind: Callable[[], None]
     epoch: Epoch = field(default_factory=Epoch)
+    _tails: dict[tuple[str, float, int], str] = field(default_factory=dict)
 
-    def record(self, note: str, ttl: float, epoch: int) -> Record:
-        """What a new claim says about itself."""
-        return Record(
-            nonce=self.new_nonce(),
-            holder=self.holder,
-            host=self.host,
-            pid=self.pid,
-            note=note,
-            claimed_at=self.wall(),
-            ttl=ttl,
-            epoch=epoch,
-        )
+    def record(self, note: str, ttl: float, epoch: int) -> tuple[str, bytes]:
+        """A new claim's nonce, and the bytes of its record."""
+        tail = self._tails.get((note, ttl, epoch))
+        if tail is None:
+            tail = record_tail(holder=self.holder, host=self.host, pid=self.pid, note=note, ttl=ttl, epoch=epoch)
+            if len(self._tails) >= TAILS_MAX:
+                self._tails.clear()
+            self._tails[note, ttl, epoch] = tail
+        nonce = self.new_nonce()
+        return nonce, record_bytes(nonce, self.wall(), tail)

@@ -100,9 +100,10 @@ class Proven:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """A claim that nobody uses any more may still be there: remove it, by compare on the slot's record."""
+    """The key of a slot that is left is there all the same: remove it, by compare on its create revision."""
 
     slot: Slot
+    create_revision: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +231,7 @@ class Heartbeat:
         keys = tuple(
             s.key
             for s in list(pulse.session.slots.values())
-            if s.haunted or s.leaving or (s.authority is not None and not s.authority.shown.final)
+            if s.leaving or (s.authority is not None and not s.authority.shown.final)
         )
         if not keys:
             return self._proven(pulse, now_s) if pulse.session.reprove(now_s) else []
@@ -325,8 +326,9 @@ class Heartbeat:
         if authority is not None and not authority.shown.final:
             own = is_own(kv, authority.create_revision, authority.session.lease_id)
             return [] if own else self.key_gone(authority, now_s)
-        if kv is not None and kv.value == slot.record and (slot.leaving or slot.haunted):
-            return [Remove(slot)]
+        # A slot's key is this session's alone, so whatever stands there under its lease was put by it, late.
+        if kv is not None and slot.leaving and kv.lease == slot.session.lease_id:
+            return [Remove(slot, kv.create_revision)]
         return []
 
     def read_back_failed(self, session: Session, now_s: float) -> list[Action]:
@@ -366,5 +368,5 @@ class Heartbeat:
         slot.leaving = True
         if reason == "deleted":
             authority.session.free(slot)
-        removal: list[Action] = [Remove(slot)] if reason == "gave_up" else []
+        removal: list[Action] = [Remove(slot, authority.create_revision)] if reason == "gave_up" else []
         return [Changed(authority, State.LOST), *removal]

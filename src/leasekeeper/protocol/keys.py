@@ -27,12 +27,13 @@ __all__ = [
     "Claim",
     "Epoch",
     "Keys",
-    "Record",
     "check_name",
     "escape",
     "prefix_end",
     "read_claim",
     "read_epoch",
+    "record_bytes",
+    "record_tail",
     "unescape",
     "write_epoch",
 ]
@@ -50,7 +51,7 @@ def check_name(name: object, field: str = "name") -> str:
     expected = f"1 to {NAME_MAX} characters, none of them a control character"
     if not isinstance(name, str) or not 1 <= len(name) <= NAME_MAX:
         raise ConfigError(field=field, value=_shown(name), expected=expected)
-    if any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in name):
+    if not name.isprintable() and any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in name):
         raise ConfigError(field=field, value=_shown(name), expected=expected)
     return name
 
@@ -126,33 +127,18 @@ class Keys:
         return unescape(segment.decode("utf-8", "replace"))
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What a claim says about itself. Nothing but ``nonce`` is ever decided on; the rest is for people."""
+def record_tail(*, holder: str, host: str, pid: int, note: str, ttl: float, epoch: int) -> str:
+    """The part of a claim's record that stays the same from one claim to the next; for `record_bytes`."""
+    fields = {"holder": holder, "host": host, "pid": pid, "note": note, "ttl": ttl, "epoch": epoch}
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))[1:]
 
-    nonce: str
-    holder: str
-    host: str
-    pid: int
-    note: str
-    claimed_at: float
-    ttl: float
-    epoch: int = 0
 
-    def encode(self) -> bytes:
-        """The stored bytes."""
-        fields = {
-            "v": FORMAT,
-            "nonce": self.nonce,
-            "holder": self.holder,
-            "host": self.host,
-            "pid": self.pid,
-            "note": self.note,
-            "claimed_at": round(self.claimed_at, 3),
-            "ttl": self.ttl,
-            "epoch": self.epoch,
-        }
-        return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+def record_bytes(nonce: str, claimed_at: float, tail: str) -> bytes:
+    """The stored bytes of a claim: JSON of format version, nonce, claimed_at (Unix seconds) and the tail's fields.
+
+    Only ``nonce`` and ``epoch`` are ever decided on; the rest is for people.
+    """
+    return f'{{"v":{FORMAT},"nonce":"{nonce}","claimed_at":{claimed_at:.3f},{tail}'.encode()
 
 
 @dataclass(frozen=True, slots=True)

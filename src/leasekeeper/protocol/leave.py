@@ -13,23 +13,24 @@ from typing import TYPE_CHECKING
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.plan import TXN, Call, Detach, Fault, Plan
+from leasekeeper.protocol.prepared import prepared
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.context import Context
     from leasekeeper.protocol.session import Slot
 
-__all__ = ["GIVE_UP_S", "Left", "give_up", "release", "withdraw"]
+__all__ = ["GIVE_UP_S", "Left", "give_up", "release", "remove", "withdraw"]
 
 # The clean-up of an interrupted acquire delays the interruption by at most this; then the background goes on.
 GIVE_UP_S = 0.8
 RELEASE_S = 3.0
 
 
-def _withdrawal(ctx: Context, slot: Slot, *, by_value: bool = False) -> pb.TxnRequest:
+def _withdrawal(ctx: Context, slot: Slot) -> pb.TxnRequest:
     """Delete the claim by compare, and read who owns the name then."""
     first = m.first_of(ctx.keys.queue(slot.name))
-    known = slot.create_revision and not by_value
-    mine = m.created_at(slot.key, slot.create_revision) if known else m.value_is(slot.key, slot.record)
+    known = slot.create_revision
+    mine = m.created_at(slot.key, known) if known else m.value_is(slot.key, slot.record)
     return pb.TxnRequest(compare=(mine,), success=(m.delete(slot.key), first), failure=(first, first))
 
 
@@ -41,17 +42,35 @@ class Left:
     owner: pb.KeyValue | None = None
 
 
-def give_up(ctx: Context, slot: Slot, timeout_s: float = GIVE_UP_S) -> Plan[Left]:
-    """Remove the claim now or, if that cannot be confirmed, in the background; and read who owns the name then.
+def give_up(ctx: Context, slot: Slot) -> Plan[Left]:
+    """Remove the claim of a waiter now or, if that cannot be confirmed, in the background; and read who owns the name.
 
     Whatever interrupts it, the claim is not renewed for its own sake from here on.
     """
+    if not slot.record:
+        ctx.sessions.vacate(slot)
+        return Left(removed=False)
+    return (yield from _leave(ctx, slot, _withdrawal(ctx, slot), GIVE_UP_S))
+
+
+def release(ctx: Context, slot: Slot) -> Plan[bool | None]:
+    """Give an owned claim back; its gate is shut already.
+
+    True: etcd deleted it now, so nobody else can have owned the name before. False: it was gone already. None: not
+    known; the background goes on.
+    """
+    request = prepared(ctx.keys, slot, ctx.epoch).release(slot.create_revision)
+    left = yield from _leave(ctx, slot, request, RELEASE_S)
+    return left.removed
+
+
+def _leave(ctx: Context, slot: Slot, request: pb.TxnRequest, timeout_s: float) -> Plan[Left]:
     slot.leaving = True
-    if not slot.record or slot.session.gone:
+    if slot.session.gone:
         ctx.sessions.vacate(slot)
         return Left(removed=False)
     try:
-        reply = yield Call(TXN, _withdrawal(ctx, slot), timeout_s)
+        reply = yield Call(TXN, request, timeout_s)
     except Fault:
         yield Detach(partial(withdraw, ctx, slot))
         return Left(removed=None)
@@ -63,19 +82,19 @@ def give_up(ctx: Context, slot: Slot, timeout_s: float = GIVE_UP_S) -> Plan[Left
     return Left(bool(reply.succeeded), owner[0] if owner else None)
 
 
-def withdraw(ctx: Context, slot: Slot, *, by_value: bool = False) -> Plan[bool]:
-    """One attempt to remove a claim that is given up. ``by_value``: one that a late put brought back."""
+def withdraw(ctx: Context, slot: Slot) -> Plan[bool]:
+    """One attempt to remove a claim that is given up."""
     if not slot.session.gone:
-        yield Call(TXN, _withdrawal(ctx, slot, by_value=by_value))
+        yield Call(TXN, _withdrawal(ctx, slot))
     ctx.sessions.vacate(slot)
     return True
 
 
-def release(ctx: Context, slot: Slot, timeout_s: float = RELEASE_S) -> Plan[bool | None]:
-    """Give an owned claim back; its gate is shut already.
-
-    True: etcd deleted it now, so nobody else can have owned the name before. False: it was gone already. None: not
-    known; the background goes on.
-    """
-    left = yield from give_up(ctx, slot, timeout_s)
-    return left.removed
+def remove(ctx: Context, slot: Slot, create_revision: int) -> Plan[bool]:
+    """One attempt to remove what was found at the key of a slot that is left: a put that arrived late."""
+    if not slot.session.gone:
+        yield Call(
+            TXN, pb.TxnRequest(compare=(m.created_at(slot.key, create_revision),), success=(m.delete(slot.key),))
+        )
+    ctx.sessions.vacate(slot)
+    return True

@@ -25,6 +25,7 @@ from leasekeeper.protocol.keys import Claim, Epoch, read_claim, read_epoch
 from leasekeeper.protocol.leave import GIVE_UP_S, give_up
 from leasekeeper.protocol.lend import Want, lend
 from leasekeeper.protocol.plan import RANGE, TXN, Cause, Fault, Kind, Plan, Sleep, Wait, Watch, persist
+from leasekeeper.protocol.prepared import prepared
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.context import Context
@@ -149,12 +150,7 @@ RequestMaker = Callable[["Context", "Slot", Epoch], pb.TxnRequest]
 
 
 def _enqueue_request(ctx: Context, slot: Slot, epoch: Epoch) -> pb.TxnRequest:
-    queue = ctx.keys.queue(slot.name)
-    return pb.TxnRequest(
-        compare=(m.absent(slot.key), m.epoch_is(ctx.keys.epoch, epoch)),
-        success=(m.last_of(queue), m.put(slot.key, slot.record, slot.session.lease_id)),
-        failure=(m.get(slot.key), m.get(ctx.keys.epoch), m.first_of(queue)),
-    )
+    return prepared(ctx.keys, slot, epoch).enqueue(slot.record)
 
 
 def _try_request(ctx: Context, slot: Slot, epoch: Epoch) -> pb.TxnRequest:
@@ -170,8 +166,7 @@ def _enqueue(ctx: Context, want: Want, slot: Slot, make: RequestMaker) -> Plan[P
     """Put the claim: its place, or None when a try found the name taken."""
     while True:
         epoch = ctx.epoch
-        record = ctx.record(want.note, slot.session.timing.ttl, epoch.number)
-        slot.record, slot.nonce = record.encode(), record.nonce
+        slot.nonce, slot.record = ctx.record(want.note, slot.session.timing.ttl, epoch.number)
         reply = yield from _commit(ctx, want, slot, make(ctx, slot, epoch))
         if reply.succeeded:
             return _put_done(slot, epoch, reply)

@@ -38,12 +38,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leasekeeper.protocol.authority import Authority
+    from leasekeeper.protocol.prepared import Prepared
     from leasekeeper.timing import Timing
 
 __all__ = ["Session", "Slot", "grant", "renew", "revoke"]
 
 # So many slots may be haunted before a session takes no new claims; each costs a read per TTL.
 HAUNTED_MAX = 64
+# Of so many free keys the requests are kept.
+PREPARED_MAX = 256
 # How often a lease id may turn out to be taken before something else must be wrong.
 GRANT_TRIES = 5
 
@@ -73,6 +76,7 @@ class Slot:
         "name",
         "nonce",
         "number",
+        "prepared",
         "record",
         "session",
         "watching",
@@ -90,6 +94,7 @@ class Slot:
         self._authority: weakref.ref[Authority] | None = None
         self.leaving = False
         self.haunted = False
+        self.prepared: Prepared | None = None
         # The watch on an owned key; closed by whoever ends the claim.
         self.watching: Closable | None = None
 
@@ -114,6 +119,7 @@ class Session:
         "lapses",
         "lease_id",
         "pending_s",
+        "prepared",
         "proof_s",
         "retired",
         "slots",
@@ -139,6 +145,8 @@ class Session:
         self.gone = False
         self.retired = False
         self.slots: dict[bytes, Slot] = {}
+        # Of keys that are free now, for the next claim on them.
+        self.prepared: dict[bytes, Prepared] = {}
         self.ended = ended
         self.changed = changed
 
@@ -186,6 +194,12 @@ class Session:
         owned = [s.authority for s in list(self.slots.values()) if s.authority is not None]
         return [authority for authority in owned if not authority.shown.final]
 
+    def occupy(self, name: str, number: int, key: bytes) -> Slot:
+        """Take a free key."""
+        slot = self.slots[key] = Slot(self, name, number, key)
+        slot.prepared = self.prepared.pop(key, None)
+        return slot
+
     def haunt(self, slot: Slot) -> None:
         """A put to this slot may still arrive: never use it again, look after it."""
         slot.haunted = True
@@ -194,10 +208,12 @@ class Session:
 
     def free(self, slot: Slot) -> None:
         """The slot's key is surely gone; keep the slot only if a put may still arrive."""
-        slot.authority = None
         slot.leaving = True
-        if not slot.haunted:
-            self.slots.pop(slot.key, None)
+        if slot.haunted or self.slots.get(slot.key) is not slot:
+            return
+        del self.slots[slot.key]
+        if slot.prepared is not None and len(self.prepared) < PREPARED_MAX:
+            self.prepared[slot.key], slot.prepared = slot.prepared, None
 
 
 def grant(

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leasekeeper.protocol.plan import Call, Detach, Operation, Plan, Sleep, Wait, Watch
+from leasekeeper.protocol.plan import Call, Detach, Plan, Sleep, Wait, Watch
 from leasekeeper.runtime.signals import WatchFlag
 from leasekeeper.wire.engine import block
 
@@ -50,7 +50,11 @@ class Blocking:
             operation = next(plan)
             while True:
                 try:
-                    result = self._perform(operation)
+                    result: Any = (
+                        block(self._engine.exchange(operation))
+                        if isinstance(operation, Call)
+                        else self._perform(operation)
+                    )
                 except BaseException as error:  # noqa: BLE001 - Ctrl-C, too, has to reach the plan's clean-up
                     operation = plan.throw(error)
                 else:
@@ -59,10 +63,8 @@ class Blocking:
             value: T = done.value
             return value
 
-    def _perform(self, operation: Operation) -> Any:
+    def _perform(self, operation: Sleep | Watch | Wait | Detach) -> Any:
         match operation:
-            case Call():
-                return block(self._engine.exchange(operation))
             case Wait():
                 return self._wait(operation)
             case Watch():

@@ -16,7 +16,7 @@ from leasekeeper.errors import ConfigError, LeasekeeperError, Misuse
 from leasekeeper.protocol.authority import NEVER, Authority
 from leasekeeper.protocol.context import Context
 from leasekeeper.protocol.keys import Keys, check_name, check_note
-from leasekeeper.protocol.leave import withdraw
+from leasekeeper.protocol.leave import remove, withdraw
 from leasekeeper.protocol.lend import Want
 from leasekeeper.protocol.plan import Fault, Plan
 from leasekeeper.protocol.session import Session, Slot, revoke
@@ -161,9 +161,9 @@ class Core:
         self.observe_soon(Dropped(slot.name))
         return (yield from withdraw(self.ctx, slot))
 
-    def _remove(self, slot: Slot) -> None:
+    def _remove(self, slot: Slot, create_revision: int) -> None:
         slot.leaving = True
-        self.background.detach(partial(withdraw, self.ctx, slot, by_value=True))
+        self.background.detach(partial(remove, self.ctx, slot, create_revision))
 
     def _revoke(self, session: Session) -> None:
         if self.sessions.retire(session):

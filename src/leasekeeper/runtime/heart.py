@@ -80,7 +80,7 @@ class Heart:
         self._thread: threading.Thread | None = None
         self._closed = False
         # Set by the core: what to do with a claim to remove and a session to revoke.
-        self.remove: Callable[[Slot], None] = lambda _: None
+        self.remove: Callable[[Slot, int], None] = lambda _slot, _revision: None
         self.revoke: Callable[[Session], None] = lambda _: None
 
     # ------------------------------------------------------------ from other threads
@@ -199,8 +199,8 @@ class Heart:
                 self._pulse(session)
             case Ended(session):
                 self._end(session)
-            case Remove(slot):
-                self.remove(slot)
+            case Remove(slot, create_revision):
+                self.remove(slot, create_revision)
             case Revoke(session):
                 self.revoke(session)
 
@@ -241,7 +241,6 @@ class Heart:
     def _read_back(self, session: Session, keys: tuple[bytes, ...]) -> None:
         found: dict[bytes, pb.KeyValue | None] = {}
         chunks = [keys[i : i + READ_BACK_OPS] for i in range(0, len(keys), READ_BACK_OPS)]
-        haunted = {slot.key for slot in list(session.slots.values()) if slot.haunted or slot.leaving}
         outstanding = len(chunks)
         failed = False
 
@@ -261,7 +260,7 @@ class Heart:
             return self._decide(self._beats.read_back, session, found)
 
         for chunk in chunks:
-            request = m.read_only(m.get(key, keys_only=key not in haunted) for key in chunk)
+            request = m.read_only(m.get(key, keys_only=True) for key in chunk)
             call = Call(TXN, request, session.timing.pause_s)
             self._start(self._engine.exchange(call, self._engine.beats), partial(done, chunk))
 

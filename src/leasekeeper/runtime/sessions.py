@@ -85,8 +85,7 @@ class SessionTable:
             while key in session.slots:
                 number += 1
                 key = self._keys.claim(name, session.lease_id, number)
-            slot = session.slots[key] = Slot(session, name, number, key)
-            return slot
+            return session.occupy(name, number, key)
 
     def vacate(self, slot: Slot) -> None:
         """The slot's key is surely gone."""

@@ -175,17 +175,31 @@ class Engine:
         Only what surely had no effect is repeated here: the endpoint could not be reached, or the login had expired.
         """
         over = route or self.calls
-        until = self._now() + call.timeout_s
         seen = self.high_water
-        reply = yield from self._with_login(call, over, until)
+        if self.login.user is None and over.size == 1:
+            # Nothing could be repeated: the common case, without the machinery for it.
+            reply = yield from self._once(call, over)
+        else:
+            reply = yield from self._with_login(call, over, self._now() + call.timeout_s)
         if call.method.linearizable:
-            self._mark(call, reply.header.revision, seen)  # type: ignore[attr-defined]
+            revision: int = reply.header.revision  # type: ignore[attr-defined]
+            if revision > self.high_water:
+                self.high_water = revision
+            elif revision < seen and call.strict:
+                self._went_back(call, revision, seen)
         return reply
 
-    def _mark(self, call: Call, revision: int, seen: int) -> None:
-        if revision > self.high_water:
-            self.high_water = revision
-        elif revision < seen and call.strict and self.high_water:
+    def _once(self, call: Call, route: Route) -> Exchange:
+        connection = route.connection()
+        try:
+            return (yield Attempt(connection, call.method, call.request, call.timeout_s, self._metadata))
+        except Fault as fault:
+            if _elsewhere(fault):
+                route.advance(connection)
+            raise _verdict([fault]) from None
+
+    def _went_back(self, call: Call, revision: int, seen: int) -> None:
+        if self.high_water:
             raise Fault(
                 Kind.FIX,
                 Cause.REWOUND,
