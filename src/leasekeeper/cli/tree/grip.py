@@ -1,0 +1,187 @@
+"""The grip on a tree: freeze it, continue it, kill it, whatever it does meanwhile.
+
+A tree changes while one looks at it, so each deed is a loop of *list, signal, list again* until a listing shows nothing to do.
+Each call is bounded; who needs the end state calls again.
+
+- **Freeze** goes group by group, the parents' groups first. A whole process group is stopped by one system call, which no fork
+  inside the group can escape. The next group waits until the last stands still, and **continue** goes the other way: so a
+  shell with job control, which looks after groups of its own, never sees its child stopped and does not take the pause for
+  a Ctrl-Z. A freeze is done when two listings in a row show the same processes and none of them can run. Processes that the
+  user had stopped before are not continued.
+- **Kill** works on stopped processes too. In a frozen tree it goes children first: the death of a parent can make the kernel
+  continue its stopped children (an orphaned process group), and none may run a last instruction. In a running one whole
+  groups come first, since no fork can escape that.
+
+A process in uninterruptible sleep (state D: a disk, a hung NFS) counts as still once its stop signal is pending: it cannot
+return to its own code. What the kernel is doing for it just then goes on; no signal can hold that.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+
+from leasekeeper.cli.tree import proc
+from leasekeeper.cli.tree.proc import Process
+
+__all__ = ["Grip"]
+
+# What one call of freeze() waits between its listings: 60 ms in all, so that an order to kill is never delayed longer.
+_PAUSES_S = (0.0, 0.0002, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.01, 0.015, 0.02)
+# Of that, how long one listing's groups are waited for, so that children stop after their parents do.
+_GROUP_PATIENCE_S = 0.005
+
+Key = tuple[int, int]
+
+
+class Grip:
+    """Holds everything below the process ``root``.
+
+    ``spare``: processes below it that are not of the tree. ``program``: process group of the program, 0 while there is none;
+    all that can be reached without /proc.
+    """
+
+    __slots__ = ("_outside", "_sent", "_theirs", "program", "root", "spare")
+
+    def __init__(self, root: int, *, spare: frozenset[Key] = frozenset(), outside: Iterable[int] = ()) -> None:
+        self.root = root
+        self.spare = spare
+        self.program = 0
+        self._outside = frozenset(outside)
+        self._theirs: frozenset[Key] | None = None
+        self._sent: set[Key] = set()
+
+    # -------------------------------------------------------- freeze
+
+    def freeze(self) -> bool:
+        """Stop every process of the tree; whether all of them stood still when this returned."""
+        if self._theirs is None:
+            self._theirs = frozenset(process.key for process in self._listing() if process.stopped)
+        before: frozenset[Key] | None = None
+        for pause_s in _PAUSES_S:
+            time.sleep(pause_s)
+            listed = self._listing()
+            still = frozenset(process.key for process in listed if self._stands_still(process))
+            if len(still) == len(listed) and still == before:
+                return True
+            before = still
+            self._stop([process for process in listed if process.key not in still])
+        return False
+
+    def _stands_still(self, process: Process) -> bool:
+        return process.stopped or (process.state == "D" and process.key in self._sent)
+
+    def _stop(self, moving: list[Process]) -> None:
+        patience_s = time.monotonic() + _GROUP_PATIENCE_S
+        ours = self._groups(moving)
+        for group in dict.fromkeys(process.group for process in moving):
+            if group in ours:
+                _signal_group(group, signal.SIGSTOP)
+            members = [process for process in moving if process.group == group]
+            for process in members:
+                proc.send(process, signal.SIGSTOP)
+                self._sent.add(process.key)
+            while any(map(_moves, members)) and time.monotonic() < patience_s:
+                time.sleep(0.0001)
+        if not proc.listable():
+            _signal_group(self.program, signal.SIGSTOP)
+
+    # -------------------------------------------------------- continue
+
+    def thaw(self) -> None:
+        """Continue what `freeze` stopped, and nothing that was stopped before it."""
+        theirs = self._theirs or frozenset()
+        done: set[Key] = set(theirs)
+        # The second listing finds what was being born when the freeze came.
+        for _ in range(2):
+            stopped = [p for p in self._listing() if p.stopped and p.key not in done]
+            for process in reversed(stopped):
+                proc.send(process, signal.SIGCONT)
+                done.add(process.key)
+        if not proc.listable():
+            _signal_group(self.program, signal.SIGCONT)
+        self._theirs = None
+        self._sent.clear()
+
+    def resume(self, group: int) -> None:
+        """Count the user's own stop of this group as taken back: `thaw` will continue it."""
+        if self._theirs is not None:
+            members = {process.key for process in self._listing() if process.group == group}
+            self._theirs -= members
+
+    # -------------------------------------------------------- kill, tell
+
+    def kill(self) -> None:
+        """Kill every process that one listing shows; call again until none is left."""
+        listed = self._listing()
+        if self._theirs is None:
+            self._signal_groups(listed, signal.SIGKILL)
+        for process in reversed(listed):
+            proc.send(process, signal.SIGKILL)
+        if self._theirs is not None:
+            self._signal_groups(listed, signal.SIGKILL)
+
+    def tell(self, number: int) -> None:
+        """Send a signal to every process of the tree."""
+        for process in self._listing():
+            proc.send(process, number)
+        if not proc.listable():
+            _signal_group(self.program, number)
+
+    def empty(self) -> bool:
+        """Whether no process of the tree is left, dead ones that nobody has reaped not counted."""
+        if proc.listable():
+            return not self._listing()
+        return not _signal_group(self.program, 0)
+
+    # -------------------------------------------------------- within
+
+    def groups(self) -> set[int]:
+        """The process groups of the tree."""
+        return self._groups(self._listing())
+
+    def _listing(self) -> list[Process]:
+        return [process for process in proc.descendants(self.root, self.spare) if process.alive]
+
+    def _groups(self, listed: list[Process]) -> set[int]:
+        if not proc.listable():
+            return {self.program} if self.program else set()
+        pids = {process.pid for process in listed}
+        return {
+            group
+            for group in {process.group for process in listed} - self._outside
+            # A group whose leader lives outside the tree is somebody else's, whoever joined it.
+            if group in pids or proc.read(group) is None
+        }
+
+    def _signal_groups(self, listed: list[Process], number: int) -> None:
+        for group in self._groups(listed):
+            _signal_group(group, number)
+
+
+def _moves(process: Process) -> bool:
+    now = proc.read(process.pid)
+    return now is not None and now.start == process.start and now.state in ("R", "S", "I")
+
+
+def _signal_group(group: int, number: int) -> bool:
+    """Whether there was such a group; PermissionError means there is one."""
+    try:
+        if group > 1:
+            os.killpg(group, number)
+        return group > 1
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+
+
+def until_empty(step: Callable[[], None], empty: Callable[[], bool]) -> None:
+    """Repeat ``step`` until ``empty``, without limit: a tree that cannot be killed must not be reported as gone."""
+    pause_s = 0.001
+    while not empty():
+        step()
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 2, 0.1)

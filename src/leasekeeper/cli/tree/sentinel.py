@@ -1,0 +1,78 @@
+"""The sentinel: waits for the guardian and kills what it leaves behind.
+
+It is the process that the command starts; the guardian is its child. It leaves the session, so that neither a hang-up nor a
+signal to the terminal's processes reaches both, closes everything it was given and then only waits. When somebody stops the
+guardian, it wakes it: a gate that stands still guards nothing. When the guardian ends, however it ends, the orphans fall to
+the sentinel and are killed; only when none is left does it end itself, which is what the command waits for.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from leasekeeper.cli.tree import kernel
+from leasekeeper.cli.tree.grip import Grip, until_empty
+from leasekeeper.cli.tree.guardian import Guardian
+from leasekeeper.cli.tree.launch import inherited_files, let_go
+
+__all__ = ["main"]
+
+# What a terminal, a shell or a supervisor sends to whole groups. Only KILL and the end of the tree end these two.
+DEAF_TO = (
+    *(signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE),
+    *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM),
+    *(signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
+)
+
+
+def main(link_fd: int, command: int) -> None:
+    """Runs as sentinel until no process of the tree is left; its fork runs as guardian. Never returns."""
+    os.set_inheritable(link_fd, False)
+    files = inherited_files()
+    for number in DEAF_TO:
+        signal.signal(number, signal.SIG_IGN)
+    # The command started us with every signal blocked: from here on we are deaf, and may listen.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    kernel.adopt_orphans()
+    guardian = os.fork()
+    if guardian == 0:
+        _guard(link_fd, command, files)
+    os.setsid()
+    kernel.show_as("tree-sentinel")
+    os.close(link_fd)
+    let_go(files)
+    _outlive(guardian)
+    until_empty(Grip(os.getpid()).kill, _childless)
+    os._exit(0)
+
+
+def _guard(link_fd: int, command: int, files: list[int]) -> None:
+    status = 70
+    try:
+        os.setpgid(0, 0)
+        kernel.show_as("tree-guardian")
+        kernel.adopt_orphans()
+        Guardian(link_fd, command, files).run()
+        status = 0
+    finally:
+        # Without a traceback: the guardian has told the command what happened, over the socket.
+        os._exit(status)
+
+
+def _outlive(guardian: int) -> None:
+    while True:
+        _, status = os.waitpid(guardian, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            return
+        os.kill(guardian, signal.SIGCONT)
+
+
+def _childless() -> bool:
+    """Reap; whether no child is left."""
+    try:
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
+    except ChildProcessError:
+        return True
+    return False

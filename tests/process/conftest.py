@@ -1,0 +1,44 @@
+"""Fixtures of the process tests: a mark for every process of a test, and what carries it is killed in the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from tests.process.trees import MARK, Command, marked, none_left
+from tests.support import until
+
+
+@pytest.fixture
+def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A mark that every process started by the test inherits; survivors are killed by pid and fail the test."""
+    value = uuid.uuid4().hex
+    monkeypatch.setenv(MARK, value)
+    yield value
+    survivors = marked(value)
+    for seen in survivors:
+        try:
+            os.kill(seen.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    until(lambda: none_left(value))
+    assert not survivors
+
+
+@pytest.fixture
+def start_command(mark: str) -> Iterator[Callable[..., Command]]:
+    """Starts commands, and kills those that are left at the end."""
+    commands: list[Command] = []
+
+    def start(argv: Sequence[str], **settings: object) -> Command:
+        commands.append(Command.start(argv, **settings))  # type: ignore[arg-type]
+        return commands[-1]
+
+    yield start
+    for command in commands:
+        command.close()
+    until(lambda: none_left(mark))
