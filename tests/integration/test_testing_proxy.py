@@ -22,6 +22,7 @@ class EchoServer:
     def __init__(self) -> None:
         self.received = b""
         self.ended = 0
+        self._connections: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.target = f"127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, name="echo-accept", daemon=True).start()
@@ -32,6 +33,7 @@ class EchoServer:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
+            self._connections.append(connection)
             threading.Thread(target=self._echo, args=(connection,), daemon=True).start()
 
     def _echo(self, connection: socket.socket) -> None:
@@ -43,6 +45,11 @@ class EchoServer:
             except OSError:
                 pass
             self.ended += 1
+
+    def die(self) -> None:
+        """End every connection as a process that is killed does."""
+        for connection in self._connections:
+            connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Stop listening."""
@@ -193,8 +200,25 @@ def test_blackhole_with_reset_on_heal_delivers_nothing(wire: FaultProxy, dial: D
     assert echo.received == b"az"
 
 
-def test_blackhole_hides_that_the_other_end_died(wire: FaultProxy, dial: Dial, echo: EchoServer) -> None:
-    """While a direction is held not even a close or a reset comes through it."""
+@pytest.mark.parametrize("fault", [Fault("blackhole"), Fault("blackhole", Way.TO_CLIENT), Fault("lose_replies")])
+def test_nobody_hears_that_the_server_died(fault: Fault, wire: FaultProxy, dial: Dial, echo: EchoServer) -> None:
+    """While replies do not pass, a client that goes on sending learns neither of an end nor of a reset."""
+    sock = dial()
+    assert exchange(sock, b"a") == b"a"
+    wire.inject(fault)
+    echo.die()
+    until(lambda: echo.ended == 1)
+    for _ in range(3):
+        sock.sendall(b"anybody?")
+        assert is_silent(sock)
+    wire.heal()
+    with pytest.raises((ConnectionError, AssertionError)):
+        read(sock, 1)
+    assert exchange(dial(), b"z") == b"z"
+
+
+def test_a_server_hears_of_a_dead_client_when_healed(wire: FaultProxy, dial: Dial, echo: EchoServer) -> None:
+    """A client's end is held back like its bytes, and comes with them."""
     sock, other = dial(), dial()
     assert exchange(sock, b"a") == b"a"
     assert exchange(other, b"b") == b"b"

@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Literal
 from leasekeeper.errors import ConfigError, Misuse, Unavailable
 from leasekeeper.testing import dialers, health, ports
 from leasekeeper.testing.binary import EtcdBinary, find_etcd, from_path
+from leasekeeper.testing.flags import Membership
 from leasekeeper.testing.proxy import FaultProxy
-from leasekeeper.testing.server import IN_USE, EtcdServer, Membership, ServerOptions
+from leasekeeper.testing.server import IN_USE, EtcdServer, ServerOptions
 
 if TYPE_CHECKING:
     import os

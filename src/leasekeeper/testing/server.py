@@ -8,20 +8,19 @@ that ends; elsewhere a ``kill -9`` of this process leaves it running, see ``proc
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypedDict
 
-from leasekeeper.errors import ConfigError, Misuse, Unavailable
-from leasekeeper.testing import health, ports, snapshots
+from leasekeeper.errors import Misuse, Unavailable
+from leasekeeper.testing import flags, health, ports, snapshots
 from leasekeeper.testing.binary import EtcdBinary, find_etcd, from_path
 from leasekeeper.testing.container import ContainerProcess
+from leasekeeper.testing.flags import Membership, alone
 from leasekeeper.testing.health import MemberStatus, TLSFiles
 from leasekeeper.testing.process import ChildProcess
 
@@ -31,27 +30,12 @@ if TYPE_CHECKING:
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
 REQUEST_TIMEOUT_S = 5.0
+HEALTH_TIMEOUT_S = 2.0
 POLL_S = 0.03
 START_TRIES = 8
 PORT_WAIT_S = 0.5
-OLDEST_NO_FSYNC = (3, 4, 20)
 LOG_TAIL_BYTES = 16 * 1024
 IN_USE = "address already in use"
-
-
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """The place of a server in a cluster of several: what its peers know of it, and it of them.
-
-    ``initial_cluster`` has etcd's form ``name=url,name=url``; ``peer_url`` is the URL in it that
-    belongs to this member, which may be a proxy in front of ``peer_port``.
-    """
-
-    name: str
-    peer_port: int
-    peer_url: str
-    initial_cluster: str
-    token: str
 
 
 class ServerOptions(TypedDict, total=False):
@@ -103,9 +87,9 @@ class EtcdServer:
             self.binary = from_path(binary) if binary is not None else find_etcd()
         self.tls = tls
         self.ready_timeout_s = ready_timeout_s
-        self._settings = _settings_as_flags(quota_bytes, auth_token_ttl_s, election_timeout_ms, snapshot_count)
+        self._settings = flags.settings(quota_bytes, auth_token_ttl_s, election_timeout_ms, snapshot_count)
         if not fsync:
-            self._settings += _no_fsync_as_flags(self.binary)
+            self._settings += flags.no_fsync(self.binary)
         self._extra_args = tuple(extra_args)
         self._membership = membership
         self._wanted_port = client_port
@@ -133,7 +117,7 @@ class EtcdServer:
     @property
     def name(self) -> str:
         """The name of this member in its cluster."""
-        return self._membership.name if self._membership else "default"
+        return self._place().name
 
     @property
     def pid(self) -> int:
@@ -200,7 +184,7 @@ class EtcdServer:
         """Wait until it answers with a quorum behind it; Unavailable after ``timeout_s``."""
         limit_s = self.ready_timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + limit_s
-        while not health.is_healthy(self.endpoint, tls=self.tls, timeout_s=REQUEST_TIMEOUT_S):
+        while not health.is_healthy(self.endpoint, tls=self.tls, timeout_s=HEALTH_TIMEOUT_S):
             if not self.is_running:
                 raise self._failure(f"etcd at {self.endpoint} ended before it served")
             if time.monotonic() >= deadline:
@@ -264,7 +248,7 @@ class EtcdServer:
         self.kill()  # its data are to go
         self._choose_ports()
         shutil.rmtree(self.data_dir, ignore_errors=True)
-        snapshots.restore(program, Path(path).absolute(), self.data_dir, self._place_as_flags(), extra_args)
+        snapshots.restore(program, Path(path).absolute(), self.data_dir, self._place().as_flags(), extra_args)
         self.start(wait=wait)
 
     def log_tail(self, lines: int = 40) -> str:
@@ -342,30 +326,20 @@ class EtcdServer:
     def _flags(self) -> list[str]:
         client = f"{self.url}"
         return [
-            *self._place_as_flags(),
+            *self._place().as_flags(),
             f"--data-dir={self.data_dir}",
             f"--listen-client-urls={client}",
             f"--advertise-client-urls={client}",
             f"--listen-peer-urls=http://{ports.HOST}:{self._peer_port}",
             "--initial-cluster-state=new",
             "--logger=zap",
-            *_tls_as_flags(self.tls),
+            *flags.tls_files(self.tls),
             *self._settings,
             *self._extra_args,
         ]
 
-    def _place_as_flags(self) -> list[str]:
-        """What names the member in its cluster: the same for a start and for a restore."""
-        peer_url = f"http://{ports.HOST}:{self._peer_port}"
-        place = self._membership or Membership(
-            self.name, self._peer_port, peer_url, f"{self.name}={peer_url}", "etcd-cluster"
-        )
-        return [
-            f"--name={place.name}",
-            f"--initial-advertise-peer-urls={place.peer_url}",
-            f"--initial-cluster={place.initial_cluster}",
-            f"--initial-cluster-token={place.token}",
-        ]
+    def _place(self) -> Membership:
+        return self._membership or alone(self._peer_port)
 
     def _failure(self, what: str) -> Unavailable:
         tail = self.log_tail()
@@ -373,44 +347,3 @@ class EtcdServer:
         ended = f" (exit status {status})" if status is not None else ""
         log = f"; the end of its log:\n{tail}" if tail else ""
         return Unavailable(f"{what}{ended}{log}", endpoints=(self.endpoint,), operation="start", detail=tail)
-
-
-def _settings_as_flags(
-    quota_bytes: int | None,
-    auth_token_ttl_s: int | None,
-    election_timeout_ms: int | None,
-    snapshot_count: int | None,
-) -> list[str]:
-    settings = {
-        "quota-backend-bytes": quota_bytes,
-        "auth-token-ttl": auth_token_ttl_s,
-        "election-timeout": election_timeout_ms,
-        "snapshot-count": snapshot_count,
-    }
-    for name, value in settings.items():
-        if value is not None and value <= 0:
-            raise ConfigError(field=name, value=value, expected="a number above 0")
-    if election_timeout_ms is not None:
-        # etcd wants the election timeout to be at least five of its heartbeats.
-        settings["heartbeat-interval"] = max(1, min(100, election_timeout_ms // 10))
-    return [f"--{name}={value}" for name, value in settings.items() if value is not None]
-
-
-def _no_fsync_as_flags(binary: EtcdBinary) -> list[str]:
-    """The flag that leaves fsync out, where the server has it and still writes what it does not sync.
-
-    Early releases of 3.4 that know the flag keep the log in their own memory: a kill would lose confirmed writes.
-    """
-    release = tuple(int(part) for part in re.findall(r"\d+", binary.version)[:3])
-    return ["--unsafe-no-fsync"] if release >= OLDEST_NO_FSYNC else []
-
-
-def _tls_as_flags(tls: TLSFiles | None) -> list[str]:
-    if tls is None:
-        return []
-    return [
-        f"--cert-file={tls.cert}",
-        f"--key-file={tls.key}",
-        f"--trusted-ca-file={tls.ca}",
-        "--client-cert-auth",
-    ]

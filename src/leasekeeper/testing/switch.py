@@ -256,13 +256,13 @@ class Switch:
         return link.tap.on_server_bytes(data)
 
     def _strike(self, link: Link, trip: Trip) -> None:
+        trip.fire()  # first, so that whoever sees the effect finds it fired
         if trip.then == "reset":
             self._drop(link)
         elif trip.then == "cut":
             self.cut(self.choose(None))
         else:
             self.hold(self.choose(None), to_server=True, to_client=True)
-        trip.fire()
 
     def _settle(self) -> None:
         """Bring what the selector watches in line with what every link waits for."""

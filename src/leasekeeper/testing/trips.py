@@ -28,7 +28,7 @@ class Trip:
 
     @property
     def fired(self) -> bool:
-        """True once the message was lost and the fault stands."""
+        """True once the message was lost."""
         return self._event.is_set()
 
     def wait(self, timeout_s: float) -> bool:
