@@ -15,7 +15,7 @@ before anybody else can own the name.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from leasekeeper.errors import ConfigError
 
@@ -69,17 +69,35 @@ class Timing:
     give_up_after: float | None = None
     max_hold: float | None = None
 
+    # What follows from the above, in seconds; worked out once because the gate reads it on every check.
+    beat_s: float = field(init=False, repr=False, compare=False)
+    """Between beats."""
+    pause_s: float = field(init=False, repr=False, compare=False)
+    """Age of the proof at which the state turns SUSPENDED."""
+    margin_s: float = field(init=False, repr=False, compare=False)
+    """Kept back before the TTL is out."""
+    authority_s: float = field(init=False, repr=False, compare=False)
+    """How much authority one proof is worth: ttl - margin."""
+
     def __post_init__(self) -> None:
         ttl = _seconds("ttl", self.ttl, low=TTL_MIN_S, high=TTL_MAX_S)
-        for field in ("beat_every", "pause_after", "margin"):
-            value = getattr(self, field)
+        for name in ("beat_every", "pause_after", "margin"):
+            value = getattr(self, name)
             if value is not None:
-                _seconds(field, value, low=0.01, high=ttl)
-        for field in ("give_up_after", "max_hold"):
-            value = getattr(self, field)
+                _seconds(name, value, low=0.01, high=ttl)
+        for name in ("give_up_after", "max_hold"):
+            value = getattr(self, name)
             if value is not None:
-                _seconds(field, value, low=0.01, high=math.inf)
+                _seconds(name, value, low=0.01, high=math.inf)
+        margin_s = max(MARGIN_MIN_S, ttl * MARGIN_SHARE) if self.margin is None else self.margin
+        self._set("beat_s", ttl * BEAT_SHARE if self.beat_every is None else self.beat_every)
+        self._set("pause_s", ttl * PAUSE_SHARE if self.pause_after is None else self.pause_after)
+        self._set("margin_s", margin_s)
+        self._set("authority_s", ttl - margin_s)
         self._check_relations()
+
+    def _set(self, name: str, value: float) -> None:
+        object.__setattr__(self, name, value)
 
     def _check_relations(self) -> None:
         if 2 * self.beat_s > self.pause_s:
@@ -98,26 +116,6 @@ class Timing:
                 value=self.pause_s,
                 expected=f"less than {self.ttl - self.margin_s:g} s",
             )
-
-    @property
-    def beat_s(self) -> float:
-        """Seconds between beats."""
-        return self.ttl * BEAT_SHARE if self.beat_every is None else self.beat_every
-
-    @property
-    def pause_s(self) -> float:
-        """Age of the proof, in seconds, at which the state turns SUSPENDED."""
-        return self.ttl * PAUSE_SHARE if self.pause_after is None else self.pause_after
-
-    @property
-    def margin_s(self) -> float:
-        """Seconds kept back before the TTL is out."""
-        return max(MARGIN_MIN_S, self.ttl * MARGIN_SHARE) if self.margin is None else self.margin
-
-    @property
-    def authority_s(self) -> float:
-        """How many seconds of authority one proof is worth."""
-        return self.ttl - self.margin_s
 
     @property
     def beat_late_s(self) -> float:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal
 
 from leasekeeper.errors import ConfigError
@@ -71,6 +72,7 @@ def _shown(value: object) -> object:
     return value[:60] + "…" if isinstance(value, str) and len(value) > 60 else value
 
 
+@lru_cache(maxsize=1024)
 def escape(name: str) -> str:
     """A name as one path segment: "/" and "%" are percent-encoded, everything else stays readable."""
     return name.replace("%", "%25").replace("/", "%2F")

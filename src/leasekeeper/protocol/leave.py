@@ -6,9 +6,8 @@ they are repeated.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
@@ -34,8 +33,7 @@ def _withdrawal(ctx: Context, slot: Slot) -> pb.TxnRequest:
     return pb.TxnRequest(compare=(mine,), success=(m.delete(slot.key), first), failure=(first, first))
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(NamedTuple):
     """How a claim left. ``removed``: etcd deleted it now (True), it was gone already (False), not known (None)."""
 
     removed: bool | None

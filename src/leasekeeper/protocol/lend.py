@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from leasekeeper.protocol.plan import Fault, Kind, Plan, Wait
 from leasekeeper.protocol.session import Session, grant, renew
@@ -19,8 +18,7 @@ __all__ = ["Want", "lend"]
 PATIENCE_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Want:
+class Want(NamedTuple):
     """What somebody asks for: a name, on which terms, and until when (None: as long as it takes)."""
 
     name: str

@@ -112,6 +112,5 @@ def read_only(ops: Iterable[pb.RequestOp]) -> pb.TxnRequest:
 
 def range_kvs(reply: pb.TxnResponse, index: int) -> list[pb.KeyValue]:
     """The key-values of a transaction's ``index``-th answer; empty when it is no range or not there."""
-    if index >= len(reply.responses):
-        return []
-    return list(reply.responses[index].response_range.kvs)
+    responses = reply.responses
+    return list(responses[index].response_range.kvs) if index < len(responses) else []

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from leasekeeper.errors import NotAcquired
 from leasekeeper.fencing import make_token
@@ -38,8 +37,7 @@ SURVEY_S = 5.0
 LOOK_ANYWAY_S = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """A place in the queue. ``ahead`` is the key before it (None: not known yet, or nobody)."""
 
     create_revision: int

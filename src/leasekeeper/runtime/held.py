@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from leasekeeper.errors import LeaseLost, Misuse
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.authority import Authority, Loss, State
@@ -16,7 +18,6 @@ from leasekeeper.runtime.core import Core, check_timeout, observers
 from leasekeeper.runtime.events import Acquired, Released
 
 if TYPE_CHECKING:
-    from leasekeeper.errors import LeaseLost
     from leasekeeper.protocol.plan import Plan
 
 __all__ = ["Held"]
@@ -136,8 +137,6 @@ class Held:
         Called in order on a thread that is not the heart's (asyncio: on the event loop). News may come late: the gate is
         what decides. Raises Misuse for more than 64 subscribers.
         """
-        from leasekeeper.errors import Misuse
-
         if len(self._authority.listeners) >= LISTENERS_MAX:
             raise Misuse(f"more than {LISTENERS_MAX} subscribers on one lease")
         listener = self._listener(callback)
@@ -200,6 +199,4 @@ def attach(error: BaseException, loss: LeaseLost) -> None:
 
 def current_thread_ref() -> Callable[[], Any]:
     """A weak reference to the running thread: thread numbers are used again, threads are not."""
-    import weakref
-
     return weakref.ref(threading.current_thread())
