@@ -10,29 +10,39 @@ good, and a gate that holds work back the moment that proof is missing::
             for host in hosts:
                 lease.wait()
                 api.rotate(host, fencing_token=lease.token, timeout=lease.remaining())
+
+The names below are loaded when they are first used: a program that may never need a lease does not pay for grpc and
+protobuf by importing this package.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from leasekeeper._version import __version__
-from leasekeeper.aio import AsyncKeeper, AsyncLease
-from leasekeeper.errors import (
-    AuthError,
-    ConfigError,
-    LeasekeeperError,
-    LeaseLost,
-    LeaseSuspended,
-    Misuse,
-    NotAcquired,
-    OutcomeUnknown,
-    OutOfSpace,
-    StaleToken,
-    StoreRewound,
-    Unavailable,
-)
-from leasekeeper.keeper import Keeper, Lease
-from leasekeeper.protocol.authority import Loss, State
-from leasekeeper.protocol.keys import Claim
-from leasekeeper.timing import Timing
-from leasekeeper.wire.channel import TLS
+
+if TYPE_CHECKING:
+    from leasekeeper.aio import AsyncKeeper, AsyncLease
+    from leasekeeper.errors import (
+        AuthError,
+        ConfigError,
+        LeasekeeperError,
+        LeaseLost,
+        LeaseSuspended,
+        Misuse,
+        NotAcquired,
+        OutcomeUnknown,
+        OutOfSpace,
+        StaleToken,
+        StoreRewound,
+        Unavailable,
+    )
+    from leasekeeper.keeper import Keeper, Lease
+    from leasekeeper.protocol.authority import Loss, State
+    from leasekeeper.protocol.keys import Claim
+    from leasekeeper.timing import Timing
+    from leasekeeper.wire.channel import TLS
 
 __all__ = [
     "TLS",
@@ -58,3 +68,27 @@ __all__ = [
     "Unavailable",
     "__version__",
 ]
+
+_HOME = {
+    "TLS": "wire.channel",
+    "AsyncKeeper": "aio",
+    "AsyncLease": "aio",
+    "Claim": "protocol.keys",
+    "Keeper": "keeper",
+    "Lease": "keeper",
+    "Loss": "protocol.authority",
+    "State": "protocol.authority",
+    "Timing": "timing",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME.get(name, 'errors')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
