@@ -124,6 +124,7 @@ class Session:
         "retired",
         "slots",
         "timing",
+        "widest",
     )
 
     def __init__(
@@ -145,6 +146,8 @@ class Session:
         self.gone = False
         self.retired = False
         self.slots: dict[bytes, Slot] = {}
+        # The highest slot number that any name ever had: whoever looks for all slots of a name looks up to it.
+        self.widest = 0
         # Of keys that are free now, for the next claim on them.
         self.prepared: dict[bytes, Prepared] = {}
         self.ended = ended
@@ -196,6 +199,7 @@ class Session:
 
     def occupy(self, name: str, number: int, key: bytes) -> Slot:
         """Take a free key."""
+        self.widest = max(self.widest, number)
         slot = self.slots[key] = Slot(self, name, number, key)
         slot.prepared = self.prepared.pop(key, None)
         return slot

@@ -130,15 +130,15 @@ class SessionTable:
             return True
 
     def owned_by(self, name: str, owner: object) -> bool:
-        """Whether ``owner`` (a thread or a task) owns the name through this keeper already."""
-        for session in list(self._current.values()):
-            number, key = 0, self._keys.claim(name, session.lease_id)
-            while (slot := session.slots.get(key)) is not None:
-                held = slot.authority
+        """Whether ``owner`` (a thread or a task) owns the name through this keeper already, in whichever session and slot."""
+        with self._lock:
+            sessions = list(self._all)
+        for session in sessions:
+            for number in range(session.widest + 1):
+                slot = session.slots.get(self._keys.claim(name, session.lease_id, number))
+                held = slot.authority if slot is not None else None
                 if held is not None and not held.shown.final and held.owner is not None and held.owner() is owner:
                     return True
-                number += 1
-                key = self._keys.claim(name, session.lease_id, number)
         return False
 
     def close(self) -> list[Session]:
