@@ -65,7 +65,7 @@ def parse_token(text: str | int) -> int:
     return token
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Admitted:
     """What a resource remembers: the highest token, the claim (nonce) it belongs to, and the holder for people to read."""
 
