@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,7 +23,7 @@ from leasekeeper.protocol.gate import lost
 from leasekeeper.protocol.keys import Claim, check_name
 from leasekeeper.runtime.core import Core
 from leasekeeper.runtime.held import Held, attach
-from leasekeeper.runtime.supervise import Gated
+from leasekeeper.runtime.supervise import Supervised
 from leasekeeper.timing import Timing
 from leasekeeper.wire.channel import TLS
 from leasekeeper.wire.environment import read_environment
@@ -66,38 +66,52 @@ class AsyncLease(Held):
             raise loss
 
     async def supervise(self, coro: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine under the lease: its result.
+        """Run a coroutine under the lease, in a task of its own: its result.
 
         Held at its next await while the lease is SUSPENDED, cancelled when it is LOST or RELEASED. It cannot be stopped
-        between two awaits: code that blocks there must ask `check` itself.
+        between two awaits: code that blocks there must ask `check` itself. Its clean-up after the cancellation may await;
+        if it swallows the cancellation instead, it is closed some seconds later.
 
         Raises:
-            LeaseLost: the lease is over; the coroutine was cancelled and has ended. If it ended with an error of its own
-                instead, that is raised, with the loss as its context.
+            LeaseLost: the lease is over and the coroutine has ended, also when it returned something in the end. If it
+                ended with an error of its own, that is raised, with the loss as its context.
+            Misuse: ``coro`` is no coroutine.
         """
-        task = asyncio.ensure_future(_run(Gated(coro, self._hold)))
-        unsubscribe = self.subscribe(lambda state: state.final and task.cancel())
-        if self.state.final:
-            task.cancel()
+        if not asyncio.iscoroutine(coro):
+            raise Misuse(f"supervise({type(coro).__name__}): expected a coroutine, the result of calling an async def")
+        run = Supervised(coro, passes=lambda: self._authority.passes(0.0, self._now()), wait=self.wait)
+        unsubscribe = self._subscribe_to_end(coro, run.end)
         try:
-            return await task
+            result: T = await run.finish()
         except BaseException as error:
-            if not self.state.final:
+            loss = self._loss_of(run.ended)
+            if loss is None or isinstance(error, LeaseLost):
                 raise
-            loss = error if isinstance(error, LeaseLost) else lost(self._authority)
-            if isinstance(error, asyncio.CancelledError) and not _cancelled_from_outside():
-                raise loss from None
-            if error is not loss:
-                attach(error, loss)
+            if run.outside is None and isinstance(error, asyncio.CancelledError):
+                raise loss from None  # it was cancelled for this
+            attach(error, loss)
             raise
         finally:
             unsubscribe()
-            if not task.done():
-                task.cancel()
+        if (loss := self._loss_of(run.ended)) is not None:
+            raise loss
+        return result
 
-    def _hold(self) -> Awaitable[object] | None:
-        """None while work may go on, else what to wait for."""
-        return None if self._authority.passes(0.0, self._now()) else self.wait()
+    def _subscribe_to_end(self, coro: Coroutine[Any, Any, T], end: Callable[[], None]) -> Callable[[], None]:
+        try:
+            self._check_not_over()
+            return self.subscribe(lambda state: end() if state.final else None)
+        except BaseException:
+            coro.close()
+            raise
+
+    def _check_not_over(self) -> None:
+        if self.state.final:
+            raise lost(self._authority)
+
+    def _loss_of(self, ended: bool) -> LeaseLost | None:
+        """What to raise for a supervised coroutine that has ended, whether or not it was cancelled for it."""
+        return lost(self._authority) if ended or self._authority.loss is not None else None
 
     async def release(self) -> None:
         """Give the claim back; see `Lease.release`."""
@@ -135,17 +149,6 @@ class AsyncLease(Held):
             raise loss
         if error is not loss:
             attach(error, loss)
-
-
-async def _run(awaitable: Awaitable[T]) -> T:
-    return await awaitable
-
-
-def _cancelled_from_outside() -> bool:
-    """Whether somebody cancelled the task that runs now (Python 3.11 and later can tell)."""
-    task = asyncio.current_task()
-    cancelling = getattr(task, "cancelling", None)
-    return bool(cancelling and cancelling())
 
 
 class _Acquiring:

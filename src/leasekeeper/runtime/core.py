@@ -174,10 +174,8 @@ class Core:
 
     def release(self, authority: Authority) -> bool:
         """Shut the gate before anything is sent; whether it was still owned."""
-        with self.heart.transition:
-            released = authority.release()
-        self.heart.forget(authority.slot)
-        return released
+        # In a forked child the lock around transitions may be held by a thread that does not exist there.
+        return not self.forked and self.heart.release(authority)
 
     # ------------------------------------------------------------ end of life
 

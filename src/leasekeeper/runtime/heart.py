@@ -116,6 +116,14 @@ class Heart:
         if lost:
             self._changed(authority, authority.shown)
 
+    def release(self, authority: Authority) -> bool:
+        """Shut the gate of a lease that its owner gives back, and wake who waits at it; whether it was still owned."""
+        with self.transition:
+            released = authority.release()
+        if released:
+            self._tell(authority, authority.shown)
+        return released
+
     def end(self, session: Session) -> None:
         """Shut a session and wake everybody who waits through it."""
         with self.transition:
@@ -321,6 +329,9 @@ class Heart:
     def _changed(self, authority: Authority, state: State) -> None:
         age_s = self._now() - authority.session.proof_s
         self._observe(StateChanged(authority.name, authority.token, state, age_s, authority.loss))
+        self._tell(authority, state)
+
+    def _tell(self, authority: Authority, state: State) -> None:
         for listener in authority.listeners:
             self._announcer.tell(listener, state)
         if state.final:
