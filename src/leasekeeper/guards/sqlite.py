@@ -49,7 +49,8 @@ class Fence:
     """The fence rule in one SQLite database. Needs SQLite 3.24 (2018) or later and the table that `create` makes.
 
     Works with every ``isolation_level`` and ``autocommit`` of `sqlite3`, as long as the caller's writes are in one
-    transaction with `admit`. Belongs to its connection and may be used wherever that may.
+    transaction with `admit`. Where statements are committed by themselves (``isolation_level=None``, ``autocommit=True``) BEGIN
+    and COMMIT must be executed; ``with connection:`` does neither there. Usable wherever its connection is.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
