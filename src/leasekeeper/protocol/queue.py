@@ -48,7 +48,7 @@ class Place(NamedTuple):
 
 
 class _Displaced(Exception):
-    """The claim is gone before it was owned: its lease ran out or somebody removed it."""
+    """The claim cannot come to be owned: its lease ran out, somebody removed it, or the epoch was raised meanwhile."""
 
 
 class _SlotTaken(Exception):
@@ -65,7 +65,8 @@ class _TimeUp(Exception):
 def acquire(ctx: Context, want: Want) -> Plan[Authority]:
     """Own the name: enqueue, wait for the turn, and return with fresh authority.
 
-    A claim that vanishes while it waits is put again, at the end of the queue, as long as there is time.
+    A claim that vanishes while it waits is put again, at the end of the queue, as long as there is time; so is one
+    that was put under an epoch that is over when its turn comes.
 
     Raises:
         NotAcquired: ``want.until`` has come; no claim is left behind.
@@ -169,15 +170,17 @@ def _enqueue(ctx: Context, want: Want, slot: Slot, make: RequestMaker) -> Plan[P
         if reply.succeeded:
             return _put_done(slot, epoch, reply)
         own, first = m.range_kvs(reply, 0), m.range_kvs(reply, 2)
+        ctx.epoch = read_epoch(m.range_kvs(reply, 1))
         if own and own[0].value == slot.record:
             # Ours, from an attempt whose reply was lost.
             slot.create_revision = own[0].create_revision
+            if ctx.epoch != epoch:
+                raise _Displaced
             is_first = bool(first) and first[0].key == slot.key
             return Place(own[0].create_revision, epoch, None, is_first, reply.header.revision)
         if own:
             ctx.sessions.haunt(slot)
             raise _SlotTaken
-        ctx.epoch = read_epoch(m.range_kvs(reply, 1))
         if ctx.epoch == epoch:
             if first:
                 return None
@@ -192,30 +195,35 @@ def _put_done(slot: Slot, epoch: Epoch, reply: pb.TxnResponse) -> Place:
 
 
 def _commit(ctx: Context, want: Want, slot: Slot, request: pb.TxnRequest) -> Plan[pb.TxnResponse]:
-    """Send the put until it is answered, with what a dead lease and a rewound store ask for."""
+    """Send the put until it is answered, with what a dead lease asks for."""
+    try:
+        return (yield from _persist(ctx, request, want.limit, partial(ctx.sessions.haunt, slot)))
+    except Fault as fault:
+        if fault.cause is not Cause.LEASE_NOT_FOUND:
+            raise
+        ctx.sessions.gone(slot.session)
+        raise _Displaced from None
+
+
+def _persist(
+    ctx: Context, request: pb.TxnRequest, until: float, on_unknown: Callable[[], None] | None = None
+) -> Plan[pb.TxnResponse]:
+    """Send a transaction until it is answered. A store that went back is believed only after its epoch was raised."""
     while True:
         try:
             reply: pb.TxnResponse = yield from persist(
-                TXN,
-                request,
-                now=ctx.now,
-                until=want.limit,
-                on_unknown=partial(ctx.sessions.haunt, slot),
-                strict=True,
+                TXN, request, now=ctx.now, until=until, on_unknown=on_unknown, strict=True
             )
         except Fault as fault:
-            if fault.cause is Cause.LEASE_NOT_FOUND:
-                ctx.sessions.gone(slot.session)
-                raise _Displaced from None
-            if fault.cause is not Cause.REWOUND or not (yield from _epoch_rose(ctx, want)):
+            if fault.cause is not Cause.REWOUND or not (yield from _epoch_rose(ctx, until)):
                 raise
         else:
             return reply
 
 
-def _epoch_rose(ctx: Context, want: Want) -> Plan[bool]:
+def _epoch_rose(ctx: Context, until: float) -> Plan[bool]:
     """The store went back. Go on only if an operator has raised the epoch since we last looked."""
-    reply = yield from persist(RANGE, pb.RangeRequest(key=ctx.keys.epoch), now=ctx.now, until=want.limit)
+    reply = yield from persist(RANGE, pb.RangeRequest(key=ctx.keys.epoch), now=ctx.now, until=until)
     epoch = read_epoch(list(reply.kvs))
     if epoch.number <= ctx.epoch.number:
         return False
@@ -247,6 +255,10 @@ def _wait_turn(ctx: Context, want: Want, slot: Slot, place: Place) -> Plan[None]
         if not own or own[0].create_revision != slot.create_revision:
             raise _Displaced
         if first and _is_head(first[0], slot):
+            ctx.epoch = read_epoch(m.range_kvs(reply, 3))
+            if ctx.epoch != place.epoch:
+                # The epoch was raised while this claim waited: its token could be lower than one from before a restore.
+                raise _Displaced
             return
         if until is not None and ctx.now() >= until:
             raise _TimeUp
@@ -259,15 +271,16 @@ def _is_head(first: pb.KeyValue, slot: Slot) -> bool:
 
 
 def _survey(ctx: Context, want: Want, slot: Slot) -> Plan[pb.TxnResponse]:
-    """Own key, owner and predecessor at one revision, read linearizably; rides out an outage while the session lives."""
+    """Own key, owner, predecessor and epoch at one revision, linearizably; rides out an outage while the session lives."""
     queue = ctx.keys.queue(slot.name)
-    request = m.read_only((m.get(slot.key, keys_only=True), m.first_of(queue), m.last_of(queue, slot.create_revision)))
+    before = m.last_of(queue, slot.create_revision)
+    request = m.read_only((m.get(slot.key, keys_only=True), m.first_of(queue), before, m.get(ctx.keys.epoch)))
     while True:
         # One last look is owed to a claim whose turn came in the very last moment.
         last_call = ctx.now() + GIVE_UP_S
         until = last_call if want.until is not None and want.until < last_call else ctx.now() + SURVEY_S
         try:
-            reply: pb.TxnResponse = yield from persist(TXN, request, now=ctx.now, until=until, strict=True)
+            return (yield from _persist(ctx, request, until))
         except Fault as fault:
             if slot.session.gone:
                 raise _Displaced from None
@@ -275,8 +288,6 @@ def _survey(ctx: Context, want: Want, slot: Slot) -> Plan[pb.TxnResponse]:
                 raise
             if want.until is not None and ctx.now() >= want.until:
                 raise _TimeUp from None
-        else:
-            return reply
 
 
 # ---------------------------------------------------------------- try
@@ -323,6 +334,6 @@ def _taken(ctx: Context, want: Want) -> Plan[bool]:
 def verify(ctx: Context, name: str, token: int, until: float = math.inf) -> Plan[bool]:
     """Whether ``token`` is the present owner's, by one linearizable read."""
     request = m.read_only((m.first_of(ctx.keys.queue(name)), m.get(ctx.keys.epoch)))
-    reply = yield from persist(TXN, request, now=ctx.now, until=until, strict=True)
+    reply = yield from _persist(ctx, request, until)
     first, epoch = m.range_kvs(reply, 0), read_epoch(m.range_kvs(reply, 1))
     return bool(first) and read_claim(ctx.keys, first[0], epoch.number).token == token
