@@ -1,0 +1,1 @@
+"""Benchmarks: ratios within one run, never a timed test. `make bench`, or `python -m bench --help`."""
