@@ -10,14 +10,14 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leasekeeper.protocol.plan import Call, Cause, Detach, Fault, Kind, Operation, Plan, Sleep, Wait, Watch
+from leasekeeper.protocol.plan import Call, Cause, Detach, Fault, Kind, Plan, Sleep, Wait, Watch
 from leasekeeper.runtime.blocking import SLICE_S, jittered
 from leasekeeper.runtime.signals import WatchFlag
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from leasekeeper.wire.engine import Attempt, Engine, Exchange
+    from leasekeeper.wire.engine import Attempt, Engine, Exchange, Outcome
     from leasekeeper.wire.watch import WatchHub
 
 __all__ = ["Asyncio"]
@@ -49,7 +49,11 @@ class Asyncio:
             operation = next(plan)
             while True:
                 try:
-                    result = await self._perform(operation)
+                    result: Any = (
+                        await self._exchange(self._engine.exchange(operation))
+                        if isinstance(operation, Call)
+                        else await self._perform(operation)
+                    )
                 except GeneratorExit:
                     # The loop is gone or drops us: no await is possible any more.
                     self._abandon(plan)
@@ -76,10 +80,8 @@ class Asyncio:
         except (StopIteration, GeneratorExit, Exception):  # noqa: BLE001 - nobody is left to be told
             return
 
-    async def _perform(self, operation: Operation) -> Any:
+    async def _perform(self, operation: Sleep | Watch | Wait | Detach) -> Any:
         match operation:
-            case Call():
-                return await self._exchange(self._engine.exchange(operation))
             case Wait():
                 return await self._wait(operation)
             case Watch():
@@ -93,49 +95,26 @@ class Asyncio:
         try:
             attempt = next(exchange)
             while True:
-                try:
-                    reply = await self._attempt(attempt)
-                except Fault as fault:
-                    attempt = exchange.throw(fault)
-                else:
-                    attempt = exchange.send(reply)
+                result = await _answer(attempt)
+                attempt = exchange.throw(result) if isinstance(result, Fault) else exchange.send(result)
         except StopIteration as done:
-            result: Message = done.value
-            return result
-
-    async def _attempt(self, attempt: Attempt) -> Message:
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Message | Fault] = loop.create_future()
-
-        def settle(result: Message | Fault) -> None:
-            if not answer.done():
-                answer.set_result(result)
-
-        def done(result: Message | Fault) -> None:
-            try:
-                loop.call_soon_threadsafe(settle, result)
-            except RuntimeError:
-                pass  # the loop was closed; whoever waited is gone
-
-        cancel = attempt.start(done)
-        try:
-            result = await answer
-        except BaseException:
-            cancel()
-            raise
-        if isinstance(result, Fault):
-            raise result
-        return result
+            reply: Message = done.value
+            return reply
 
     async def _wait(self, operation: Wait) -> bool:
+        """Not by `asyncio.wait_for`: before Python 3.12 it loses a cancellation that comes together with the signal."""
         loop = asyncio.get_running_loop()
-        woken = asyncio.Event()
+        news = loop.create_future()
+
+        def settle() -> None:
+            if not news.done():
+                news.set_result(None)
 
         def wake() -> None:
             try:
-                loop.call_soon_threadsafe(woken.set)
+                loop.call_soon_threadsafe(settle)
             except RuntimeError:
-                pass
+                pass  # the loop was closed; whoever waited is gone
 
         for signal in operation.signals:
             signal.subscribe(wake)
@@ -144,11 +123,36 @@ class Asyncio:
                 left_s = SLICE_S if operation.until is None else min(SLICE_S, operation.until - self._now())
                 if left_s <= 0:
                     return False
+                news = loop.create_future()
+                timer = loop.call_later(left_s, settle)
                 try:
-                    await asyncio.wait_for(woken.wait(), left_s)
-                except asyncio.TimeoutError:
-                    continue
+                    await news
+                finally:
+                    timer.cancel()
             return True
         finally:
             for signal in operation.signals:
                 signal.unsubscribe(wake)
+
+
+async def _answer(attempt: Attempt) -> Message | Fault:
+    """What became of an attempt; cancelled with whoever waits for it."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Message | Fault] = loop.create_future()
+
+    def settle(outcome: Outcome) -> None:
+        if not answer.done():
+            answer.set_result(outcome())
+
+    def done(outcome: Outcome) -> None:
+        try:
+            loop.call_soon_threadsafe(settle, outcome)
+        except RuntimeError:
+            pass  # the loop was closed; whoever waited is gone
+
+    cancel = attempt.start(done)
+    try:
+        return await answer
+    except BaseException:
+        cancel()
+        raise

@@ -50,12 +50,12 @@ class Background:
         self._jobs: list[_Job] = []
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._closed = False
+        self._closed = threading.Event()
         self.interpreter: Blocking | None = None
 
     def detach(self, plan: PlanFactory) -> None:
         """Run the plan soon, and again until it succeeds or its time is over. Never blocks, never fails."""
-        if self._closed:
+        if self._closed.is_set():
             return
         self._inbox.put(_Job(plan, self._now()))
         self._start()
@@ -64,7 +64,7 @@ class Background:
         if self._thread is not None or not self._lock.acquire(blocking=False):
             return  # it runs, or somebody is starting it
         try:
-            if self._thread is None and not self._closed:
+            if self._thread is None and not self._closed.is_set():
                 thread = threading.Thread(target=self._run, name="leasekeeper-background", daemon=True)
                 thread.start()
                 self._thread = thread
@@ -75,16 +75,16 @@ class Background:
 
     def close(self, timeout_s: float = 1.0) -> None:
         """Give what is queued one last try, within a bound, and end the thread."""
-        self._closed = True
+        self._closed.set()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             self._inbox.put(None)
             thread.join(timeout_s)
 
     def _run(self) -> None:
-        while not self._closed:
+        while not self._closed.is_set():
             self._take(self._jobs[0].due_s - self._now() if self._jobs else None)
-            while self._jobs and not self._closed and self._jobs[0].due_s <= self._now():
+            while self._jobs and not self._closed.is_set() and self._jobs[0].due_s <= self._now():
                 self._try(heapq.heappop(self._jobs))
         for job in self._jobs[:JOBS_MAX]:
             self._once(job)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from leasekeeper.protocol.session import Session, Slot
     from leasekeeper.runtime.announce import Announcer
     from leasekeeper.wire.channel import Connection
-    from leasekeeper.wire.engine import Attempt, Engine, Exchange
+    from leasekeeper.wire.engine import Attempt, Engine, Exchange, Outcome
     from leasekeeper.wire.watch import WatchHub
 
 __all__ = ["Heart"]
@@ -217,8 +217,9 @@ class Heart:
     def _start(self, exchange: Exchange, done: Callable[[Any], Iterable[Action]]) -> None:
         """Drive a call without waiting: each step of it happens on this thread, when an answer is in the inbox."""
 
-        def step(result: Any) -> Iterable[Action]:
+        def step(outcome: Outcome | None) -> Iterable[Action]:
             try:
+                result: Any = outcome() if outcome is not None else None
                 attempt = exchange.throw(result) if isinstance(result, Fault) else exchange.send(result)
             except StopIteration as answer:
                 return done(answer.value)
@@ -228,7 +229,7 @@ class Heart:
             return ()
 
         def launch(attempt: Attempt) -> None:
-            attempt.start(lambda result: self._post(partial(step, result)))
+            attempt.start(lambda outcome: self._post(partial(step, outcome)))
 
         for action in step(None):
             self._perform(action)

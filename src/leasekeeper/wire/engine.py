@@ -7,6 +7,7 @@ etcd's require-leader rule, the high-water mark of revisions, and the mapping of
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
@@ -68,17 +69,19 @@ class Attempt:
             raise self._closed(error) from None
         return reply
 
-    def start(self, done: Callable[[Message | Fault], None]) -> Callable[[], object]:
-        """Perform it in the background; ``done`` is called once, on a thread of grpc's. Returns what cancels it."""
+    def start(self, done: Callable[[Outcome], object]) -> Callable[[], object]:
+        """Perform it in the background; returns what cancels it.
+
+        ``done`` is called once, on a thread of grpc's, with what gives the reply or a Fault: called where it is wanted,
+        so that grpc's thread is not kept.
+        """
         try:
             future = self._callable().future(self.request, timeout=self.timeout_s, metadata=self.metadata)
-        except ValueError as error:
-            done(self._closed(error))
+        except (ValueError, grpc.RpcError) as error:
+            fault = self._fault(error) if isinstance(error, grpc.RpcError) else self._closed(error)
+            done(lambda: fault)
             return lambda: None
-        except grpc.RpcError as error:
-            done(self._fault(error))
-            return lambda: None
-        future.add_done_callback(lambda future: done(self._result(future)))
+        future.add_done_callback(lambda future: done(partial(self._result, future)))
         return future.cancel
 
     def _result(self, future: Any) -> Message | Fault:
@@ -103,6 +106,7 @@ class Attempt:
         return Fault(kind, text=str(error), operation=self.method.operation, endpoint=self.connection.endpoint)
 
 
+Outcome = Callable[[], "Message | Fault"]
 Exchange = Generator[Attempt, Message, Message]
 T = TypeVar("T")
 Metadata = tuple[tuple[str, str | bytes], ...]
