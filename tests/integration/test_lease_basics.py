@@ -299,7 +299,6 @@ def test_closing_a_keeper_gives_everything_back(etcd: EtcdServer, namespace: str
 
 def test_no_threads_before_use_and_none_after_the_end(etcd: EtcdServer, namespace: str) -> None:
     """A keeper starts no thread before first use; all that it started are daemons with its name and end with it."""
-
     before = set(threading.enumerate())
     keeper = Keeper(etcd.endpoint, namespace=namespace, timing=Timing(ttl=2))
     assert own_threads(before) == []

@@ -22,6 +22,7 @@ class EchoServer:
     def __init__(self) -> None:
         self.received = b""
         self.ended = 0
+        self.accepted = 0
         self._connections: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.target = f"127.0.0.1:{self._listener.getsockname()[1]}"
@@ -33,6 +34,7 @@ class EchoServer:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
+            self.accepted += 1
             self._connections.append(connection)
             threading.Thread(target=self._echo, args=(connection,), daemon=True).start()
 
@@ -182,7 +184,7 @@ def test_blackhole_is_silent_and_delivers_late(wire: FaultProxy, dial: Dial, ech
     new.sendall(b"n")
     assert is_silent(old)
     assert is_silent(new)
-    assert echo.received == b"a"
+    assert (echo.received, echo.accepted) == (b"a", 1)
     wire.heal()
     assert read(old, 4) == b"b1b2"
     assert read(new, 1) == b"n"
@@ -266,6 +268,33 @@ def test_lost_replies_are_never_spliced(wire: FaultProxy, dial: Dial, echo: Echo
     wire.heal()
     assert is_reset(hurt)
     assert exchange(idle, b"j") == b"j"
+
+
+def test_a_blackhole_holds_what_a_delay_had_kept(wire: FaultProxy, dial: Dial, echo: EchoServer) -> None:
+    """Bytes that are still in the proxy when a black hole begins stay there until heal."""
+    sock = dial()
+    assert exchange(sock, b"a") == b"a"
+    wire.delay(2 * SHORT_S, Way.TO_CLIENT)
+    sock.sendall(b"b")
+    until(lambda: echo.received == b"ab")
+    wire.blackhole()
+    for _ in range(3):
+        assert is_silent(sock)
+    wire.heal()
+    assert read(sock, 1) == b"b"
+
+
+def test_replies_that_a_delay_had_kept_are_lost_too(wire: FaultProxy, dial: Dial, echo: EchoServer) -> None:
+    """lose_replies() takes the replies that the proxy has and the client has not."""
+    sock = dial()
+    assert exchange(sock, b"a") == b"a"
+    wire.delay(2 * SHORT_S, Way.TO_CLIENT)
+    sock.sendall(b"b")
+    until(lambda: echo.received == b"ab")
+    wire.lose_replies()
+    until(lambda: wire.counts.lost_to_client == 1)
+    wire.heal()
+    assert is_reset(sock)
 
 
 def test_close_cleanly_ends_old_connections_only(wire: FaultProxy, dial: Dial, echo: EchoServer) -> None:

@@ -85,7 +85,7 @@ def run_in_fork(body: str) -> None:
 
 
 def test_the_exit_of_a_forked_child_leaves_the_server_alone() -> None:
-    """A child that forks off and exits in the ordinary way ends nothing of its parent's."""
+    """A child that forks off and leaves the with statement ends nothing of its parent's and removes no data."""
     run_in_fork(
         """
 import os, sys
@@ -98,6 +98,9 @@ with EtcdServer(fsync=False) as server:
     os.waitpid(child, 0)
     assert server.is_running
     server.wait_ready(30)
+    member = server.status().member_id
+    server.restart()
+    assert server.status().member_id == member
 """
     )
 

@@ -99,6 +99,7 @@ class EtcdServer:
         self._peer_port = 0
         self._process: ChildProcess | ContainerProcess | None = None
         self.last_pid = 0
+        self._owner_pid = os.getpid()
 
     # -- what it is
 
@@ -217,7 +218,9 @@ class EtcdServer:
         self._running().thaw()
 
     def close(self) -> None:
-        """End it and remove its temporary directory. Calling it again does nothing."""
+        """End it and remove its temporary directory. Does nothing the second time, or in a forked child."""
+        if os.getpid() != self._owner_pid:
+            return
         if self._wanted_dir is None:
             self.kill()  # its data go too, so there is nothing to wait for
         self.stop()
