@@ -43,9 +43,7 @@ def is_built(directory: Path, version: str) -> bool:
     """True when all three programs are there and the server says that it is this version."""
     if not all((directory / program).is_file() for program in PACKAGES):
         return False
-    said = subprocess.run(
-        [directory / "etcd", "--version"], capture_output=True, text=True, timeout=30, check=False
-    )
+    said = subprocess.run([directory / "etcd", "--version"], capture_output=True, text=True, timeout=30, check=False)
     return said.returncode == 0 and f"etcd Version: {version}" in said.stdout
 
 
