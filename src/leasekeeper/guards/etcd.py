@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeVar, overload
 
-from leasekeeper.errors import ConfigError
+from leasekeeper.errors import ConfigError, StaleToken
 from leasekeeper.fencing import split_token
 from leasekeeper.protocol import guarded
 from leasekeeper.runtime.core import check_timeout
@@ -86,13 +86,18 @@ def put_if_owner(
         timeout: seconds to try while etcd does not answer; None: 10.
 
     Raises:
-        StaleToken: the claim owns the name no longer; ``highest`` and ``holder`` tell who does (0 and empty: nobody).
+        StaleToken: the claim owns the name no longer, and the lease is about to be LOST; ``highest`` and ``holder`` tell
+            who does (0 and empty: nobody).
         OutcomeUnknown: a reply was lost and whether the put happened could not be told in time.
         Unavailable: etcd could not be asked; nothing was written.
         LeaseSuspended, LeaseLost: the gate does not let work through.
     """
     lease.check(need)
-    revision: int = lease._core.run(_plan(lease, key, value, timeout))
+    try:
+        revision: int = lease._core.run(_plan(lease, key, value, timeout))
+    except StaleToken:
+        lease._core.heart.key_gone(lease._authority)
+        raise
     return revision
 
 
@@ -101,7 +106,11 @@ async def aput_if_owner(
 ) -> int:
     """`put_if_owner` for an AsyncLease. Cancelling it leaves open whether the put happened."""
     lease.check(need)
-    revision: int = await lease._core.arun(_plan(lease, key, value, timeout))
+    try:
+        revision: int = await lease._core.arun(_plan(lease, key, value, timeout))
+    except StaleToken:
+        lease._core.heart.key_gone(lease._authority)
+        raise
     return revision
 
 

@@ -109,6 +109,10 @@ class Heart:
         """Etcd said that the lease does not exist. The gates shut at once, in this thread."""
         self._do(self._decide(self._beats.lease_gone, session))
 
+    def key_gone(self, authority: Authority) -> None:
+        """Somebody read that a claim's key does not exist any more. The gate shuts in a moment, on the heart's thread."""
+        self._post(partial(self._decide, self._beats.key_gone, authority))
+
     def lose(self, authority: Authority, reason: Reason) -> None:
         """End a lease for a reason of this process's own."""
         with self.transition:
