@@ -25,12 +25,10 @@ from leasekeeper.runtime.core import Core
 from leasekeeper.runtime.held import Held, attach
 from leasekeeper.runtime.supervise import Supervised
 from leasekeeper.timing import Timing
-from leasekeeper.wire.channel import TLS
+from leasekeeper.wire.channel import TLS, Channel
 from leasekeeper.wire.environment import read_environment
 
 if TYPE_CHECKING:
-    import grpc
-
     from leasekeeper.protocol.lend import Want
 
 __all__ = ["AsyncKeeper", "AsyncLease"]
@@ -187,7 +185,7 @@ class AsyncKeeper:
         user: str | None = None,
         password: str | None = None,
         holder: str | None = None,
-        channel: grpc.Channel | None = None,
+        channel: Channel | None = None,
         metadata: Sequence[tuple[str, str | bytes]] = (),
     ) -> None:
         self._core = Core(

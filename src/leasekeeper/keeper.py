@@ -17,12 +17,10 @@ from leasekeeper.protocol.keys import Claim, check_name
 from leasekeeper.runtime.core import Core
 from leasekeeper.runtime.held import Held, attach, current_thread_ref
 from leasekeeper.timing import Timing
-from leasekeeper.wire.channel import TLS
+from leasekeeper.wire.channel import TLS, Channel
 from leasekeeper.wire.environment import read_environment
 
 if TYPE_CHECKING:
-    import grpc
-
     from leasekeeper.protocol.lend import Want
 
 __all__ = ["Keeper", "Lease"]
@@ -157,7 +155,7 @@ class Keeper:
         user: str | None = None,
         password: str | None = None,
         holder: str | None = None,
-        channel: grpc.Channel | None = None,
+        channel: Channel | None = None,
         metadata: Sequence[tuple[str, str | bytes]] = (),
     ) -> None:
         self._core = Core(

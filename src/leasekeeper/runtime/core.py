@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from leasekeeper.clock import BOOT_CLOCK, Clock
 from leasekeeper.errors import ConfigError, LeasekeeperError, Misuse
@@ -29,12 +29,9 @@ from leasekeeper.runtime.heart import Heart
 from leasekeeper.runtime.sessions import SessionTable
 from leasekeeper.timing import Timing
 from leasekeeper.wire.auth import Login
-from leasekeeper.wire.channel import TLS, Channels, parse_endpoints
+from leasekeeper.wire.channel import TLS, Channel, Channels, parse_endpoints
 from leasekeeper.wire.engine import Engine
 from leasekeeper.wire.watch import WatchHub
-
-if TYPE_CHECKING:
-    import grpc
 
 __all__ = ["Core", "observers"]
 
@@ -65,7 +62,7 @@ class Core:
         user: str | None = None,
         password: str | None = None,
         holder: str | None = None,
-        channel: grpc.Channel | None = None,
+        channel: Channel | None = None,
         metadata: Sequence[tuple[str, str | bytes]] = (),
         clock: Clock = BOOT_CLOCK,
     ) -> None:

@@ -14,7 +14,10 @@ import grpc
 
 from leasekeeper.errors import ConfigError, Misuse
 
-__all__ = ["TLS", "Channels", "Endpoint", "Route", "parse_endpoints"]
+__all__ = ["TLS", "Channel", "Channels", "Endpoint", "Route", "parse_endpoints"]
+
+Channel = grpc.Channel
+"""The type of a channel that is lent to us, for the floors above: they do not import grpc."""
 
 DEFAULT_PORT = 2379
 ENDPOINTS_MAX = 64
