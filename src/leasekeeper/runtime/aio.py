@@ -7,7 +7,9 @@ loops, one after the other or at once, and nothing is cached per loop.
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from leasekeeper.protocol.plan import Call, Cause, Detach, Fault, Kind, Plan, Sleep, Wait, Watch
@@ -45,17 +47,18 @@ class Asyncio:
 
     async def run(self, plan: Plan[T]) -> T:
         """Run it to its end: its result, or what it raised."""
+        abandon = partial(self._abandon, plan)
         try:
             operation = next(plan)
             while True:
                 try:
                     result: Any = (
-                        await self._exchange(self._engine.exchange(operation))
+                        await self._exchange(self._engine.exchange(operation), abandon)
                         if isinstance(operation, Call)
-                        else await self._perform(operation)
+                        else await self._perform(operation, abandon)
                     )
                 except GeneratorExit:
-                    # The loop is gone or drops us: no await is possible any more.
+                    # Dropped together with its loop: no await is possible any more.
                     self._abandon(plan)
                     raise
                 except BaseException as error:  # noqa: BLE001 - a cancellation, too, has to reach the plan's clean-up
@@ -67,7 +70,7 @@ class Asyncio:
             return value
 
     def _abandon(self, plan: Plan[T]) -> None:
-        """Let the plan hand its clean-up to the background."""
+        """Let the plan hand its clean-up to the background. Its loop is gone; called from any thread, also twice."""
         fault = Fault(Kind.NOT_SENT, Cause.CLOSED, "the event loop is gone")
         try:
             operation = plan.throw(GeneratorExit())
@@ -80,10 +83,10 @@ class Asyncio:
         except (StopIteration, GeneratorExit, Exception):  # noqa: BLE001 - nobody is left to be told
             return
 
-    async def _perform(self, operation: Sleep | Watch | Wait | Detach) -> Any:
+    async def _perform(self, operation: Sleep | Watch | Wait | Detach, abandon: Callable[[], None]) -> Any:
         match operation:
             case Wait():
-                return await self._wait(operation)
+                return await self._wait(operation, abandon)
             case Watch():
                 return WatchFlag(self._hub, operation.keys, operation.start_revision)
             case Detach():
@@ -91,31 +94,22 @@ class Asyncio:
             case Sleep():
                 return await asyncio.sleep(jittered(operation.seconds))
 
-    async def _exchange(self, exchange: Exchange) -> Message:
+    async def _exchange(self, exchange: Exchange, abandon: Callable[[], None]) -> Message:
         try:
             attempt = next(exchange)
             while True:
-                result = await _answer(attempt)
+                result = await _answer(attempt, abandon)
                 attempt = exchange.throw(result) if isinstance(result, Fault) else exchange.send(result)
         except StopIteration as done:
             reply: Message = done.value
             return reply
 
-    async def _wait(self, operation: Wait) -> bool:
+    async def _wait(self, operation: Wait, abandon: Callable[[], None]) -> bool:
         """Not by `asyncio.wait_for`: before Python 3.12 it loses a cancellation that comes together with the signal."""
         loop = asyncio.get_running_loop()
-        news = loop.create_future()
-
-        def settle() -> None:
-            if not news.done():
-                news.set_result(None)
-
-        def wake() -> None:
-            try:
-                loop.call_soon_threadsafe(settle)
-            except RuntimeError:
-                pass  # the loop was closed; whoever waited is gone
-
+        bell = _Bell(loop)
+        # Signals live long: one that held the waiter would keep a task of a closed loop from ever being collected.
+        wake = partial(_wake, loop, weakref.ref(bell), abandon)
         for signal in operation.signals:
             signal.subscribe(wake)
         try:
@@ -123,19 +117,14 @@ class Asyncio:
                 left_s = SLICE_S if operation.until is None else min(SLICE_S, operation.until - self._now())
                 if left_s <= 0:
                     return False
-                news = loop.create_future()
-                timer = loop.call_later(left_s, settle)
-                try:
-                    await news
-                finally:
-                    timer.cancel()
+                await bell.rung(left_s)
             return True
         finally:
             for signal in operation.signals:
                 signal.unsubscribe(wake)
 
 
-async def _answer(attempt: Attempt) -> Message | Fault:
+async def _answer(attempt: Attempt, abandon: Callable[[], None]) -> Message | Fault:
     """What became of an attempt; cancelled with whoever waits for it."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Message | Fault] = loop.create_future()
@@ -148,7 +137,7 @@ async def _answer(attempt: Attempt) -> Message | Fault:
         try:
             loop.call_soon_threadsafe(settle, outcome)
         except RuntimeError:
-            pass  # the loop was closed; whoever waited is gone
+            abandon()  # the loop was closed
 
     cancel = attempt.start(done)
     try:
@@ -156,3 +145,36 @@ async def _answer(attempt: Attempt) -> Message | Fault:
     except BaseException:
         cancel()
         raise
+
+
+class _Bell:
+    """What one waiting coroutine listens to. Its timer is what keeps the coroutine alive meanwhile."""
+
+    __slots__ = ("__weakref__", "_loop", "_news")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._news: asyncio.Future[None] = loop.create_future()
+
+    def ring(self) -> None:
+        """Wake the coroutine; on its loop."""
+        if not self._news.done():
+            self._news.set_result(None)
+
+    async def rung(self, timeout_s: float) -> None:
+        """Until it rings or the time is over."""
+        self._news = self._loop.create_future()
+        timer = self._loop.call_later(timeout_s, self.ring)
+        try:
+            await self._news
+        finally:
+            timer.cancel()
+
+
+def _wake(loop: asyncio.AbstractEventLoop, ref: weakref.ref[_Bell], abandon: Callable[[], None]) -> None:
+    bell = ref()
+    try:
+        if bell is not None:
+            loop.call_soon_threadsafe(bell.ring)
+    except RuntimeError:
+        abandon()  # the loop was closed
