@@ -10,7 +10,9 @@ Rules:
   "lost" wrongly costs a new acquire, to go on wrongly costs the promise. LOST is final.
 - A confirmed beat alone proves nothing about a key: every held key is read back at least once per TTL, watched in between,
   and read back before authority is believed again after it had lapsed.
-- A key that seems gone shuts its gate at once; the next confirmed beat then tells ``deleted`` from ``revoked``.
+- What a read-back shows counts for the claims that it was begun for: a key may have gone to another claim meanwhile.
+- A key that seems gone shuts its gate at once; the next confirmed beat, sent for it, then tells ``deleted`` from
+  ``revoked``. One beat asks for all keys that went together.
 - A session with nobody claiming through it does not beat; after a TTL of that it is revoked.
 """
 
@@ -21,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from leasekeeper.protocol.authority import Input, State, is_own, proof_of
+from leasekeeper.protocol.authority import Input, State, is_own
 
 if TYPE_CHECKING:
     from leasekeeper.protocol import etcd_pb2 as pb
@@ -124,10 +126,12 @@ class _Pulse:
     next_at: float
     read_back_at: float
     late_at: float = math.inf
+    sent_at: float = -math.inf
     misses: int = 0
     idle_since: float | None = None
-    # When the read-back in the air was started.
+    # When the read-back in the air was started, and for which slots; True for those that were owned then.
     reading_since: float | None = None
+    reading: dict[bytes, tuple[Slot, bool]] = field(default_factory=dict)
     flying: dict[int, float] = field(default_factory=dict)
     # Claims whose key seems gone, with the number of the first beat whose answer will tell why.
     questions: dict[Authority, int] = field(default_factory=dict)
@@ -199,7 +203,7 @@ class Heartbeat:
         self._number += 1
         while len(pulse.flying) >= FLYING_MAX:
             pulse.flying.pop(next(iter(pulse.flying)))
-        pulse.flying[self._number] = now_s
+        pulse.flying[self._number] = pulse.sent_at = now_s
         pulse.next_at = now_s + pulse.session.timing.beat_s
         pulse.late_at = now_s + pulse.session.timing.beat_late_s
         return Beat(pulse.session, self._number)
@@ -228,15 +232,15 @@ class Heartbeat:
 
     def _read(self, pulse: _Pulse, now_s: float) -> list[Action]:
         pulse.read_back_at = now_s + pulse.session.timing.ttl * READ_BACK_SHARE
-        keys = tuple(
-            s.key
-            for s in list(pulse.session.slots.values())
-            if s.leaving or (s.authority is not None and not s.authority.shown.final)
-        )
-        if not keys:
+        pulse.reading = {
+            slot.key: (slot, _owned(slot))
+            for slot in list(pulse.session.slots.values())
+            if slot.leaving or _owned(slot)
+        }
+        if not pulse.reading:
             return self._proven(pulse, now_s) if pulse.session.reprove(now_s) else []
         pulse.reading_since = now_s
-        return [ReadBack(pulse.session, keys)]
+        return [ReadBack(pulse.session, tuple(pulse.reading))]
 
     def _idle(self, pulse: _Pulse, now_s: float) -> list[Action]:
         pulse.late_at = pulse.next_at = math.inf
@@ -262,9 +266,11 @@ class Heartbeat:
             return []
         for older in [n for n in pulse.flying if n < number]:
             del pulse.flying[older]
-        pulse.misses, pulse.late_at = 0, math.inf
+        pulse.misses = 0
+        if not pulse.flying:
+            pulse.late_at = math.inf
         actions = self._answer_questions(pulse, number, now_s)
-        if session.confirm(proof_of(sent_s, ttl, session.timing), now_s):
+        if session.confirm(sent_s, ttl, now_s):
             return actions + self._proven(pulse, now_s)
         return actions if pulse.reading_since is not None else actions + self._read(pulse, now_s)
 
@@ -284,6 +290,8 @@ class Heartbeat:
         """Etcd says that the lease does not exist. Final for all its claims."""
         self.discard(session)
         reason: Reason = "expired" if session.age(now_s) >= session.timing.ttl else "revoked"
+        # First this, then the list: a claim that is being adopted in another thread is in it, or sees this.
+        session.gone = True
         actions = [a for authority in session.authorities() for a in self._lose(authority, reason, now_s)]
         session.shut()
         return [*actions, Ended(session)]
@@ -296,12 +304,9 @@ class Heartbeat:
         authority.question()
         if pulse is None:
             return self._lose(authority, "deleted", now_s)
-        actions: list[Action] = []
-        if authority.turn(Input.PAUSE):
-            actions.append(Changed(authority, State.SUSPENDED))
-        beat = self._send(pulse, now_s)
-        pulse.questions[authority] = beat.number
-        return [*actions, beat]
+        pulse.questions[authority] = self._number + 1
+        pulse.next_at = min(pulse.next_at, max(now_s, pulse.sent_at + MISS_PAUSE_S))
+        return [Changed(authority, State.SUSPENDED)] if authority.turn(Input.PAUSE) else []
 
     def read_back(self, session: Session, found: Mapping[bytes, pb.KeyValue | None], now_s: float) -> list[Action]:
         """The keys of a `ReadBack` as they are now; None stands for a key that does not exist."""
@@ -309,23 +314,29 @@ class Heartbeat:
         if pulse is None:
             return []
         since, pulse.reading_since = pulse.reading_since, None
+        asked, pulse.reading = pulse.reading, {}
         actions: list[Action] = []
         for key, kv in found.items():
-            slot = session.slots.get(key)
+            slot, owned = asked.get(key, (None, False))
             if slot is not None:
-                actions += self._check(slot, kv, now_s)
-        if since is None or since < session.pending_s:
+                actions += self._check(slot, owned, kv, now_s)
+        if since is None or since < session.pending_sent_s:
             # Read before the beat that waits for it was sent: it shows nothing about the time after.
             return actions + self._read(pulse, now_s)
         if session.reprove(now_s):
             actions += self._proven(pulse, now_s)
         return actions
 
-    def _check(self, slot: Slot, kv: pb.KeyValue | None, now_s: float) -> list[Action]:
+    def _check(self, slot: Slot, owned: bool, kv: pb.KeyValue | None, now_s: float) -> list[Action]:
+        """What a key that was read says about the slot it was read for; ``owned``: whether it was, before the read."""
         authority = slot.authority
         if authority is not None and not authority.shown.final:
-            own = is_own(kv, authority.create_revision, authority.session.lease_id)
+            own = not owned or is_own(kv, authority.create_revision, authority.session.lease_id)
             return [] if own else self.key_gone(authority, now_s)
+        if slot.leaving and not owned and kv is None:
+            # Whoever wanted to remove it has not told, and need not any more. A prepared request may be on its way.
+            slot.prepared = None
+            slot.session.free(slot)
         # A slot's key is this session's alone, so whatever stands there under its lease was put by it, late.
         if kv is not None and slot.leaving and kv.lease == slot.session.lease_id:
             return [Remove(slot, kv.create_revision)]
@@ -370,3 +381,7 @@ class Heartbeat:
             authority.session.free(slot)
         removal: list[Action] = [Remove(slot, authority.create_revision)] if reason == "gave_up" else []
         return [Changed(authority, State.LOST), *removal]
+
+
+def _owned(slot: Slot) -> bool:
+    return slot.authority is not None and not slot.authority.shown.final

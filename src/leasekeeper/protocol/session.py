@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from leasekeeper.fencing import TOKEN_MAX
 from leasekeeper.protocol import etcd_pb2 as pb
-from leasekeeper.protocol.authority import NEVER, revives
+from leasekeeper.protocol.authority import NEVER, proof_of, revives
 from leasekeeper.protocol.plan import (
     CALL_TIMEOUT_S,
     GRANT,
@@ -119,6 +119,7 @@ class Session:
         "lapses",
         "lease_id",
         "pending_s",
+        "pending_sent_s",
         "prepared",
         "proof_s",
         "retired",
@@ -139,8 +140,9 @@ class Session:
         self.lease_id = lease_id
         self.timing = timing
         self.proof_s = proof_s
-        # A beat confirmed after authority had lapsed, waiting for the keys to be read back.
+        # A beat confirmed after authority had lapsed, waiting for the keys to be read back: its proof, and when it was sent.
         self.pending_s = NEVER
+        self.pending_sent_s = NEVER
         # How often authority has lapsed and had to be proven again.
         self.lapses = 0
         self.gone = False
@@ -165,19 +167,24 @@ class Session:
         """Whether the lease may be expected to exist still."""
         return not (self.gone or self.retired) and revives(self.age(now_s), self.timing)
 
-    def confirm(self, proof_s: float, now_s: float) -> bool:
-        """A beat was confirmed: move the proof, or, when authority has lapsed, keep it until the keys are read back."""
-        if not revives(self.age(now_s), self.timing):
-            if self.pending_s == NEVER:
-                self.lapses += 1
-            self.pending_s = max(self.pending_s, proof_s)
-            return False
-        self.proof_s = max(self.proof_s, proof_s)
-        return True
+    def confirm(self, sent_s: float, ttl: int, now_s: float) -> bool:
+        """A beat was confirmed with this TTL: whether the proof may move by itself.
+
+        When authority has lapsed it may not: the confirmation is kept until the keys have been read back.
+        """
+        proof_s = proof_of(sent_s, ttl, self.timing)
+        if revives(self.age(now_s), self.timing):
+            self.proof_s = max(self.proof_s, proof_s)
+            return True
+        if self.pending_s == NEVER:
+            self.lapses += 1
+        if proof_s > self.pending_s:
+            self.pending_s, self.pending_sent_s = proof_s, sent_s
+        return False
 
     def reprove(self, now_s: float) -> bool:
         """The keys were read back after a pending confirmation: let it count, unless it has lapsed in turn."""
-        proof_s, self.pending_s = self.pending_s, NEVER
+        proof_s, self.pending_s, self.pending_sent_s = self.pending_s, NEVER, NEVER
         if self.gone or not revives(now_s - proof_s, self.timing):
             return False
         self.proof_s = max(self.proof_s, proof_s)
@@ -234,30 +241,44 @@ def grant(
     """
     for _ in range(GRANT_TRIES):
         lease_id = new_id() & TOKEN_MAX or 1
+        # Whether the lease may be there although no reply has said so.
         unseen: list[None] = []
-        request = pb.LeaseGrantRequest(TTL=timing.ask_s, ID=lease_id)
-        sent_s = now()
+        maybe_granted = partial(unseen.append, None)
         try:
-            reply: pb.LeaseGrantResponse = yield from persist(
-                GRANT, request, now=now, until=until, on_unknown=partial(unseen.append, None)
-            )
-            if reply.TTL <= 0 or lease_id != reply.ID:
-                raise Fault(Kind.RETRY, Cause.MALFORMED, f"granted TTL {reply.TTL}", operation="LeaseGrant")
-            return lease_id, timing.granted(reply.TTL), sent_s
-        except Fault as fault:
-            if fault.cause is not Cause.LEASE_EXISTS:
-                if unseen:
-                    yield Detach(partial(revoke, lease_id))
-                raise
-        except BaseException:
-            yield Detach(partial(revoke, lease_id))
-            raise
-        if unseen:
-            # Ours, from an attempt whose reply was lost: a beat tells its TTL.
-            sent_s, ttl = yield from renew(lease_id, now=now, until=until)
-            if ttl > 0:
+            granted = yield from _grant(lease_id, timing, now, until, maybe_granted)
+            if granted is None and unseen:
+                # Ours, from an attempt whose reply was lost: a beat tells its TTL.
+                sent_s, ttl = yield from renew(lease_id, now=now, until=until)
+                granted = (ttl, sent_s) if ttl > 0 else None
+            if granted is not None:
+                maybe_granted()
+                ttl, sent_s = granted
                 return lease_id, timing.granted(ttl), sent_s
+        except BaseException:
+            if unseen:
+                yield Detach(partial(revoke, lease_id))
+            raise
     raise Fault(Kind.RETRY, Cause.LEASE_EXISTS, "every lease id was taken", operation="LeaseGrant")
+
+
+def _grant(
+    lease_id: int, timing: Timing, now: Callable[[], float], until: float, maybe_granted: Callable[[], None]
+) -> Plan[tuple[int, float] | None]:
+    """The TTL that was granted, and when it was asked for; None when there is such a lease already."""
+    request = pb.LeaseGrantRequest(TTL=timing.ask_s, ID=lease_id)
+    sent_s = now()
+    try:
+        reply: pb.LeaseGrantResponse = yield from persist(
+            GRANT, request, now=now, until=until, on_unknown=maybe_granted
+        )
+    except Fault as fault:
+        if fault.cause is Cause.LEASE_EXISTS:
+            return None
+        raise
+    if reply.TTL <= 0 or lease_id != reply.ID:
+        maybe_granted()
+        raise Fault(Kind.RETRY, Cause.MALFORMED, f"granted TTL {reply.TTL}", operation="LeaseGrant")
+    return reply.TTL, sent_s
 
 
 def renew(lease_id: int, *, now: Callable[[], float], until: float) -> Plan[tuple[float, int]]:

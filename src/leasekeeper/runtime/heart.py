@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
-from leasekeeper.protocol.authority import proof_of
 from leasekeeper.protocol.heartbeat import (
     Action,
     Beat,
@@ -101,9 +100,11 @@ class Heart:
             self.lease_gone(session)
         else:
             with self.transition:
-                moved = session.confirm(proof_of(sent_s, ttl, session.timing), self._now())
+                moved = session.confirm(sent_s, ttl, self._now())
             if moved:
                 self._pulse(session)
+            else:
+                self._post(partial(self._decide, self._beats.read_soon, session))
 
     def lease_gone(self, session: Session) -> None:
         """Etcd said that the lease does not exist. The gates shut at once, in this thread."""
@@ -167,12 +168,12 @@ class Heart:
                 self._announcer.tell(partial(log.error, "a round of the heart failed", exc_info=sys.exc_info()))
 
     def _round(self) -> None:
-        now_s = self._now()
         try:
             self._do(self._decide(self._beats.due))
             self._watch_newcomers()
-            self._hub.tick(now_s)
+            self._hub.tick(self._now())
         finally:
+            now_s = self._now()
             self._listen(min(SLICE_S, self._beats.wake_at(now_s) - now_s))
 
     def _decide(self, rule: Callable[..., list[Action]], *args: Any) -> list[Action]:
@@ -224,12 +225,11 @@ class Heart:
         def step(outcome: Outcome | None) -> Iterable[Action]:
             try:
                 result: Any = outcome() if outcome is not None else None
-                attempt = exchange.throw(result) if isinstance(result, Fault) else exchange.send(result)
+                launch(exchange.throw(result) if isinstance(result, Fault) else exchange.send(result))
             except StopIteration as answer:
                 return done(answer.value)
             except Exception as error:  # noqa: BLE001 - whatever it was, the beat came to nothing
                 return done(error)
-            launch(attempt)
             return ()
 
         def launch(attempt: Attempt) -> None:

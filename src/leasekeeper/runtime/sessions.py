@@ -101,10 +101,11 @@ class SessionTable:
         """The slot's claim is owned: count it in, and have its key watched. False when the session ended meanwhile."""
         authority.dropped = self._dropped
         with self._lock:
+            # First this, then the question: a session that ends in another thread takes it along, or is seen to have ended.
+            authority.slot.authority = authority
             if authority.session.gone or self._closed:
                 authority.release()
                 return False
-            authority.slot.authority = authority
         self._heart.adopt(authority.slot)
         return True
 
