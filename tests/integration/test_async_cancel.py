@@ -7,6 +7,7 @@ import gc
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -129,6 +130,10 @@ async def test_at_each_request(etcd: EtcdServer, namespace: str, method: str, nu
             assert await asyncio.to_thread(rule.struck.wait, 20)
             await cancelled(acquiring[0])
             acquiring.clear()
+            if method == "LeaseGrant":
+                asked = between.requests("LeaseGrant", pb.LeaseGrantRequest)[0].ID
+                revoked = partial(between.requests, "LeaseRevoke", pb.LeaseRevokeRequest)
+                await eventually(lambda: asked in [request.ID for request in revoked()])
             await owner.release()
             await eventually(lambda: not raw.claims(namespace))
             again = await keeper.acquire("n", timeout=30)
