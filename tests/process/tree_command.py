@@ -36,7 +36,7 @@ class ScriptedLease:
     def deadlines(self) -> tuple[float, float]:
         """Authority from now on."""
         now_s = boottime()
-        return now_s + self.good_s, now_s + 2 * self.good_s
+        return now_s + self.good_s, now_s + 2 * abs(self.good_s)
 
     def subscribe(self, callback: object) -> None:
         """Called on each change."""
@@ -121,6 +121,9 @@ def supervised(settings: SimpleNamespace, argv: list[str]) -> int:
 def main() -> None:
     """Read the settings, run, exit with the status."""
     settings = SimpleNamespace(**json.loads(sys.argv[1]))
+    for name, flags in (("orders", os.O_RDONLY), ("reports", os.O_WRONLY | os.O_APPEND)):
+        if isinstance(where := getattr(settings, name), str):
+            setattr(settings, name, os.open(where, flags))
     for fd in (settings.orders, settings.reports):
         os.set_inheritable(fd, False)
     run = supervised if settings.supervise else command

@@ -295,6 +295,7 @@ class Tree:
         """The guardian is no more: see to it that nothing of the tree is."""
         if not self._recovery.step(self._sentinel):
             return
+        self._recovery.bring_terminal_home()
         fault = self._fault or "the guardian died"
         if self._status is None:
             self._finish(Exit(128 + signal.SIGKILL, True, f"{fault}; the tree was killed"))

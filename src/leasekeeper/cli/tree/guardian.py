@@ -40,8 +40,7 @@ TERMINAL_STOPS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 # A frozen tree is looked at again this often, should somebody continue a part of it.
 FROZEN_LOOK_S = 0.25
-UNSETTLED_LOOK_S = 0.005
-KILL_LOOK_S = 0.01
+URGENT_LOOK_S = 0.001
 LEFTOVER_LOOK_S = 0.1
 # How long freezing may fail before the end of authority kills: a machine that slept past the end deserves a try.
 FREEZE_PATIENCE_S = 0.5
@@ -71,6 +70,7 @@ class Guardian:
         self.killing = False
         self.kill_at_s = math.inf
         self.frozen_at_s: float | None = None
+        self.urgent_look_s = URGENT_LOOK_S
         self.settled = False  # frozen, and seen to stand still
 
     # -------------------------------------------------------- the turn
@@ -117,10 +117,13 @@ class Guardian:
 
     def next_look_s(self, now_s: float) -> float:
         """When to take a turn although nothing happened."""
-        if self.killing:
-            return now_s + KILL_LOOK_S
+        if self.killing or (self.frozen_at_s is not None and not self.settled):
+            # Soon at first; what resists may be beyond our reach, and then there is no hurry.
+            self.urgent_look_s = min(2 * self.urgent_look_s, FROZEN_LOOK_S)
+            return now_s + self.urgent_look_s
+        self.urgent_look_s = URGENT_LOOK_S
         if self.frozen_at_s is not None:
-            look_s = now_s + (FROZEN_LOOK_S if self.settled else UNSETTLED_LOOK_S)
+            look_s = now_s + FROZEN_LOOK_S
         else:
             look_s = math.inf if self.gate.shut(now_s) else self.gate.pause_at_s
         if self.status is not None:

@@ -201,11 +201,12 @@ def encode(message: Message) -> bytes:
 
 def decode(line: bytes) -> Message:
     """The message of one line; ValueError when it is none."""
-    name, *values = json.loads(line)
-    kind = _KINDS.get(name)
-    if kind is None or len(values) != len(fields(kind)):
-        raise ValueError(f"no message of the control socket: {line[:80]!r}")
-    return cast("Message", kind(*(tuple(v) if isinstance(v, list) else v for v in values)))
+    try:
+        name, *values = json.loads(line)
+        kind = _KINDS[name]
+        return cast("Message", kind(*(tuple(v) if isinstance(v, list) else v for v in values)))
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"no message of the control socket: {line[:80]!r}") from error
 
 
 class Decoder:

@@ -13,6 +13,7 @@ import time
 
 from leasekeeper.cli.tree import kernel, proc
 from leasekeeper.cli.tree.grip import Grip
+from leasekeeper.cli.tree.terminal import Terminal
 
 __all__ = ["Recovery"]
 
@@ -22,10 +23,11 @@ CLOSE_S = 5.0
 class Recovery:
     """Knows what belongs to the tree without the guardian's help."""
 
-    __slots__ = ("_adopted_before", "_grip", "_guardian_fd", "_guardian_pid")
+    __slots__ = ("_adopted_before", "_grip", "_guardian_fd", "_guardian_pid", "_terminal")
 
-    def __init__(self, grip: Grip, *, adopted_before: bool) -> None:
+    def __init__(self, grip: Grip, terminal: Terminal | None, *, adopted_before: bool) -> None:
         self._grip = grip
+        self._terminal = terminal
         self._adopted_before = adopted_before
         self._guardian_pid = 0
         self._guardian_fd = -1
@@ -37,7 +39,7 @@ class Recovery:
         kernel.adopt_orphans()
         own = [process for pid in proc.children(os.getpid()) if (process := proc.read(pid))]
         grip = Grip(os.getpid(), spare=frozenset(process.key for process in own), outside=(os.getpgrp(),))
-        return cls(grip, adopted_before=adopted_before)
+        return cls(grip, Terminal.controlling(os.getpgrp()), adopted_before=adopted_before)
 
     def know_guardian(self, pid: int) -> None:
         """Remember this process; a descriptor of it can never mean another one."""
@@ -72,6 +74,18 @@ class Recovery:
             return True
         return self._sweep()
 
+    def bring_terminal_home(self) -> None:
+        """A guardian that died could not take it back from the program, nor mend its modes."""
+        if self._terminal is None:
+            return
+        self._terminal.note_lent(self._grip.program)
+        # From the background this would stop us, were the signal not blocked.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
+        try:
+            self._terminal.take_back({self._grip.program}, modes=True)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
     def close(self, sentinel: subprocess.Popen[bytes]) -> None:
         """The tree is gone: bury the sentinel, and a guardian that outlived it; adopt no more orphans."""
         deadline_s = time.monotonic() + CLOSE_S
@@ -90,6 +104,8 @@ class Recovery:
 
     def release(self) -> None:
         """Adopt no more orphans, unless this process did so before."""
+        if self._terminal is not None:
+            self._terminal.close()
         if not self._adopted_before:
             kernel.adopt_orphans(False)
 

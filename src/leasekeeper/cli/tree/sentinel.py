@@ -29,7 +29,7 @@ DEAF_TO = (
 def main(link_fd: int, command: int) -> None:
     """Runs as sentinel until no process of the tree is left; its fork runs as guardian. Never returns."""
     os.set_inheritable(link_fd, False)
-    files = inherited_files()
+    files, home = inherited_files(), os.getpgrp()
     for number in DEAF_TO:
         signal.signal(number, signal.SIG_IGN)
     # The command started us with every signal blocked: from here on we are deaf, and may listen.
@@ -43,7 +43,7 @@ def main(link_fd: int, command: int) -> None:
     os.close(link_fd)
     let_go(files)
     _outlive(guardian)
-    until_empty(Grip(os.getpid()).kill, _childless)
+    until_empty(Grip(os.getpid(), outside=(home,)).kill, _childless)
     os._exit(0)
 
 

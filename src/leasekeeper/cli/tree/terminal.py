@@ -82,6 +82,10 @@ class Terminal:
         if modes and self._home_modes is not None:
             _set_modes(self.fd, self._home_modes)
 
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self.fd)
+
 
 def _give(fd: int, group: int) -> bool:
     try:
