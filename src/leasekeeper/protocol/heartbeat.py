@@ -333,12 +333,15 @@ class Heartbeat:
         if authority is not None and not authority.shown.final:
             own = not owned or is_own(kv, authority.create_revision, authority.session.lease_id)
             return [] if own else self.key_gone(authority, now_s)
-        if slot.leaving and not owned and kv is None:
+        if not slot.leaving or slot.removing or slot.session.slots.get(slot.key) is not slot:
+            # Nobody's business but that of the plan that removes it, or of a newer claim that took the slot meanwhile.
+            return []
+        if not owned and kv is None:
             # Whoever wanted to remove it has not told, and need not any more. A prepared request may be on its way.
             slot.prepared = None
             slot.session.free(slot)
         # A slot's key is this session's alone, so whatever stands there under its lease was put by it, late.
-        if kv is not None and slot.leaving and kv.lease == slot.session.lease_id:
+        if kv is not None and kv.lease == slot.session.lease_id:
             return [Remove(slot, kv.create_revision)]
         return []
 

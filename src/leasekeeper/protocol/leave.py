@@ -63,7 +63,8 @@ def release(ctx: Context, slot: Slot) -> Plan[bool | None]:
 
 
 def _leave(ctx: Context, slot: Slot, request: pb.TxnRequest, timeout_s: float) -> Plan[Left]:
-    slot.leaving = True
+    # In this order: whoever sees that it is leaving sees that somebody is at it.
+    slot.removing = slot.leaving = True
     if slot.session.gone:
         ctx.sessions.vacate(slot)
         return Left(removed=False)
@@ -75,6 +76,8 @@ def _leave(ctx: Context, slot: Slot, request: pb.TxnRequest, timeout_s: float) -
     except BaseException:
         yield Detach(partial(withdraw, ctx, slot))
         raise
+    finally:
+        slot.removing = False
     ctx.sessions.vacate(slot)
     owner = m.range_kvs(reply, 1)
     return Left(bool(reply.succeeded), owner[0] if owner else None)

@@ -78,6 +78,7 @@ class Slot:
         "number",
         "prepared",
         "record",
+        "removing",
         "session",
         "watching",
     )
@@ -93,6 +94,8 @@ class Slot:
         self.create_revision = 0
         self._authority: weakref.ref[Authority] | None = None
         self.leaving = False
+        # A plan has asked for the removal of the key and waits to hear whether it was the one that removed it.
+        self.removing = False
         self.haunted = False
         self.prepared: Prepared | None = None
         # The watch on an owned key; closed by whoever ends the claim.
