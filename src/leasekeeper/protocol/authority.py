@@ -121,8 +121,8 @@ def proof_of(sent_s: float, ttl: int, timing: Timing) -> float:
 
 
 def passes(age_s: float, need_s: float, timing: Timing) -> bool:
-    """Whether the gate passes with a proof of this age. False for a ``need_s`` that is not a number."""
-    return age_s < timing.pause_s and age_s + need_s <= timing.authority_s
+    """Whether the gate passes with a proof of this age. False for a ``need_s`` that is negative or not a number."""
+    return age_s < timing.pause_s and age_s + need_s <= timing.authority_s and need_s >= 0.0
 
 
 def revives(age_s: float, timing: Timing) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from leasekeeper.errors import StoreRewound
 from leasekeeper.protocol.keys import Epoch, Keys, record_bytes, record_tail
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Sessions(Protocol):
 
 @dataclass(slots=True)
 class Context:
-    """One keeper's view of the world. ``epoch`` is the last one read; every acquire compares it."""
+    """One keeper's view of the world. ``epoch`` is the highest one read; every acquire compares it."""
 
     keys: Keys
     holder: str
@@ -81,6 +82,30 @@ class Context:
     accept_rewind: Callable[[], None]
     epoch: Epoch = field(default_factory=Epoch)
     _tails: dict[tuple[str, float, int], str] = field(default_factory=dict)
+
+    def learn(self, epoch: Epoch, since: Epoch) -> None:
+        """Take in an epoch that was just read; ``since`` is the one that was known before the read was sent.
+
+        Raises:
+            StoreRewound: it is lower, or another one of the same number. Etcd was restored from a backup, and tokens could
+                repeat until the epoch is raised above both.
+        """
+        anew = epoch.number == since.number and since.stored not in (None, epoch.stored)
+        if epoch.number < since.number or anew:
+            raise StoreRewound(
+                f"etcd's epoch was {since.number} and is {'another ' if anew else ''}{epoch.number} now, as after a restore"
+                " from a backup: run `leasekeeper epoch bump --above TOKEN` with the highest token that was seen"
+            )
+        self.take_in(epoch)
+
+    def take_in(self, epoch: Epoch) -> None:
+        """Remember an epoch, unless a later one is known. After a rise lower revisions are believed: no token repeats."""
+        if epoch.number > self.epoch.number:
+            # In this order: a request under the new epoch must not be measured by what was seen under the old one.
+            self.accept_rewind()
+            self.epoch = epoch
+        elif epoch.number == self.epoch.number and self.epoch.stored is None:
+            self.epoch = epoch
 
     def record(self, note: str, ttl: float, epoch: int) -> tuple[str, bytes]:
         """A new claim's nonce, and the bytes of its record."""

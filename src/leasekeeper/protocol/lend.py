@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from leasekeeper.protocol.plan import Fault, Kind, Plan, Wait
@@ -19,18 +20,22 @@ PATIENCE_S = 10.0
 
 
 class Want(NamedTuple):
-    """What somebody asks for: a name, on which terms, and until when (None: as long as it takes)."""
+    """What somebody asks for: a name, on which terms, and until when (None: as long as it takes).
+
+    ``round_s`` is when the way to the queue was begun anew, after a claim that had stood in it was displaced.
+    """
 
     name: str
     timing: Timing
     note: str
     until: float | None
     since: float
+    round_s: float = -math.inf
 
     @property
     def limit(self) -> float:
         """Until when the queue must be reached."""
-        return self.since + PATIENCE_S if self.until is None else self.until
+        return max(self.since, self.round_s) + PATIENCE_S if self.until is None else self.until
 
 
 def lend(ctx: Context, want: Want) -> Plan[Session]:

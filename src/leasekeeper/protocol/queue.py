@@ -80,6 +80,7 @@ def acquire(ctx: Context, want: Want) -> Plan[Authority]:
             try:
                 return (yield from _claim(ctx, want, slot))
             except (_Displaced, _SlotTaken):
+                want = want._replace(round_s=ctx.now())
                 yield from give_up(ctx, slot)
             except _TimeUp:
                 left = yield from give_up(ctx, slot)
@@ -113,6 +114,8 @@ def _own(ctx: Context, want: Want, slot: Slot, place: Place) -> Plan[Authority]:
             break
         if not (yield Wait((changed, session.ended), want.until)):
             raise _TimeUp
+        # Authority may have lapsed meanwhile: only the key itself shows that the claim is still the owner's.
+        yield from _wait_turn(ctx, want, slot, place._replace(ahead=None))
     authority = Authority(
         slot,
         token=make_token(place.epoch.number, place.create_revision),
@@ -170,18 +173,19 @@ def _enqueue(ctx: Context, want: Want, slot: Slot, make: RequestMaker) -> Plan[P
         if reply.succeeded:
             return _put_done(slot, epoch, reply)
         own, first = m.range_kvs(reply, 0), m.range_kvs(reply, 2)
-        ctx.epoch = read_epoch(m.range_kvs(reply, 1))
+        found = read_epoch(m.range_kvs(reply, 1))
+        ctx.learn(found, epoch)
         if own and own[0].value == slot.record:
             # Ours, from an attempt whose reply was lost.
             slot.create_revision = own[0].create_revision
-            if ctx.epoch != epoch:
+            if found != epoch:
                 raise _Displaced
             is_first = bool(first) and first[0].key == slot.key
             return Place(own[0].create_revision, epoch, None, is_first, reply.header.revision)
         if own:
             ctx.sessions.haunt(slot)
             raise _SlotTaken
-        if ctx.epoch == epoch:
+        if found == epoch:
             if first:
                 return None
             raise Fault(Kind.RETRY, Cause.MALFORMED, "a transaction failed without a reason", operation="Txn")
@@ -210,24 +214,25 @@ def _persist(
 ) -> Plan[pb.TxnResponse]:
     """Send a transaction until it is answered. A store that went back is believed only after its epoch was raised."""
     while True:
+        since = ctx.epoch
         try:
             reply: pb.TxnResponse = yield from persist(
                 TXN, request, now=ctx.now, until=until, on_unknown=on_unknown, strict=True
             )
         except Fault as fault:
-            if fault.cause is not Cause.REWOUND or not (yield from _epoch_rose(ctx, until)):
+            if fault.cause is not Cause.REWOUND or not (yield from _epoch_rose(ctx, since, until)):
                 raise
         else:
             return reply
 
 
-def _epoch_rose(ctx: Context, until: float) -> Plan[bool]:
-    """The store went back. Go on only if an operator has raised the epoch since we last looked."""
+def _epoch_rose(ctx: Context, since: Epoch, until: float) -> Plan[bool]:
+    """The store went back. Go on only if an operator has raised the epoch above the one that was known before."""
     reply = yield from persist(RANGE, pb.RangeRequest(key=ctx.keys.epoch), now=ctx.now, until=until)
     epoch = read_epoch(list(reply.kvs))
-    if epoch.number <= ctx.epoch.number:
+    if epoch.number <= since.number:
         return False
-    ctx.epoch = epoch
+    ctx.take_in(epoch)
     ctx.accept_rewind()
     return True
 
@@ -252,11 +257,12 @@ def _wait_turn(ctx: Context, want: Want, slot: Slot, place: Place) -> Plan[None]
             raise _Displaced
         reply = yield from _survey(ctx, want, slot)
         own, first, before = (m.range_kvs(reply, i) for i in range(3))
+        epoch = read_epoch(m.range_kvs(reply, 3))
+        ctx.learn(epoch, place.epoch)
         if not own or own[0].create_revision != slot.create_revision:
             raise _Displaced
         if first and _is_head(first[0], slot):
-            ctx.epoch = read_epoch(m.range_kvs(reply, 3))
-            if ctx.epoch != place.epoch:
+            if epoch != place.epoch:
                 # The epoch was raised while this claim waited: its token could be lower than one from before a restore.
                 raise _Displaced
             return
@@ -299,6 +305,7 @@ def try_acquire(ctx: Context, want: Want) -> Plan[Authority | None]:
     Raises:
         Fault: etcd could not be asked.
     """
+    want = want._replace(until=want.limit)
     while True:
         if not ctx.sessions.at_hand(want.timing) and (yield from _taken(ctx, want)):
             return None
@@ -313,6 +320,9 @@ def try_acquire(ctx: Context, want: Want) -> Plan[Authority | None]:
                 return None
             except (_Displaced, _SlotTaken):
                 yield from give_up(ctx, slot)
+            except _TimeUp:
+                yield from give_up(ctx, slot)
+                raise Fault(Kind.RETRY, text="beats are answered too slowly", operation="LeaseKeepAlive") from None
             except BaseException:
                 yield from give_up(ctx, slot)
                 raise
@@ -324,7 +334,10 @@ def try_acquire(ctx: Context, want: Want) -> Plan[Authority | None]:
 def _taken(ctx: Context, want: Want) -> Plan[bool]:
     """Whether anybody claims the name, before a lease is granted for nothing."""
     queue = ctx.keys.queue(want.name)
-    reply = yield from persist(TXN, m.read_only((m.first_of(queue),)), now=ctx.now, until=want.limit)
+    since = ctx.epoch
+    request = m.read_only((m.first_of(queue), m.get(ctx.keys.epoch)))
+    reply = yield from persist(TXN, request, now=ctx.now, until=want.limit)
+    ctx.learn(read_epoch(m.range_kvs(reply, 1)), since)
     return bool(m.range_kvs(reply, 0))
 
 
@@ -334,6 +347,8 @@ def _taken(ctx: Context, want: Want) -> Plan[bool]:
 def verify(ctx: Context, name: str, token: int, until: float = math.inf) -> Plan[bool]:
     """Whether ``token`` is the present owner's, by one linearizable read."""
     request = m.read_only((m.first_of(ctx.keys.queue(name)), m.get(ctx.keys.epoch)))
+    since = ctx.epoch
     reply = yield from _persist(ctx, request, until)
     first, epoch = m.range_kvs(reply, 0), read_epoch(m.range_kvs(reply, 1))
+    ctx.learn(epoch, since)
     return bool(first) and read_claim(ctx.keys, first[0], epoch.number).token == token
