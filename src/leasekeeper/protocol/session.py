@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import weakref
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
 from leasekeeper.fencing import TOKEN_MAX
@@ -45,6 +46,8 @@ __all__ = ["Session", "Slot", "grant", "renew", "revoke"]
 
 # So many slots may be haunted before a session takes no new claims; each costs a read per TTL.
 HAUNTED_MAX = 64
+# So many names without a claim may be remembered before they are forgotten together.
+NAMES_SPARE = 64
 # Of so many free keys the requests are kept.
 PREPARED_MAX = 256
 # How often a lease id may turn out to be taken before something else must be wrong.
@@ -116,6 +119,7 @@ class Session:
 
     __slots__ = (
         "__weakref__",
+        "by_name",
         "changed",
         "ended",
         "gone",
@@ -128,7 +132,6 @@ class Session:
         "retired",
         "slots",
         "timing",
-        "widest",
     )
 
     def __init__(
@@ -151,8 +154,8 @@ class Session:
         self.gone = False
         self.retired = False
         self.slots: dict[bytes, Slot] = {}
-        # The highest slot number that any name ever had: whoever looks for all slots of a name looks up to it.
-        self.widest = 0
+        # The same by name and slot number, for whoever looks for a free one or for all of a name.
+        self.by_name: dict[str, dict[int, Slot]] = {}
         # Of keys that are free now, for the next claim on them.
         self.prepared: dict[bytes, Prepared] = {}
         self.ended = ended
@@ -207,10 +210,21 @@ class Session:
         owned = [s.authority for s in list(self.slots.values()) if s.authority is not None]
         return [authority for authority in owned if not authority.shown.final]
 
+    def named(self, name: str) -> list[Slot]:
+        """The slots on one name."""
+        return list(self.by_name.get(name, {}).values())
+
+    def lowest_free(self, name: str) -> int:
+        """The lowest slot number that is free on a name."""
+        taken = self.by_name.get(name, {})
+        return next(number for number in count() if number not in taken)
+
     def occupy(self, name: str, number: int, key: bytes) -> Slot:
         """Take a free key."""
-        self.widest = max(self.widest, number)
+        if len(self.by_name) > 2 * len(self.slots) + NAMES_SPARE:
+            self.by_name = {name: numbers for name, numbers in self.by_name.items() if numbers}
         slot = self.slots[key] = Slot(self, name, number, key)
+        self.by_name.setdefault(name, {})[number] = slot
         slot.prepared = self.prepared.pop(key, None)
         return slot
 
@@ -226,6 +240,8 @@ class Session:
         if slot.haunted or self.slots.get(slot.key) is not slot:
             return
         del self.slots[slot.key]
+        # The name's own entry is left for `occupy` to tidy up: it may be filling it in another thread just now.
+        self.by_name[slot.name].pop(slot.number, None)
         if slot.prepared is not None and len(self.prepared) < PREPARED_MAX:
             self.prepared[slot.key], slot.prepared = slot.prepared, None
 

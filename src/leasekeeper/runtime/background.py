@@ -64,14 +64,17 @@ class Background:
         if self._thread is not None or not self._lock.acquire(blocking=False):
             return  # it runs, or somebody is starting it
         try:
-            if self._thread is None and not self._closed.is_set():
-                thread = threading.Thread(target=self._run, name="leasekeeper-background", daemon=True)
-                thread.start()
-                self._thread = thread
+            self._start_thread()
         except RuntimeError:
             pass  # no thread can start while the interpreter shuts down; the lease runs out by itself
         finally:
             self._lock.release()
+
+    def _start_thread(self) -> None:
+        if self._thread is None and not self._closed.is_set():
+            thread = threading.Thread(target=self._run, name="leasekeeper-background", daemon=True)
+            thread.start()
+            self._thread = thread
 
     def close(self, timeout_s: float = 1.0) -> None:
         """Give what is queued one last try, within a bound, and end the thread."""

@@ -80,12 +80,8 @@ class SessionTable:
         with self._lock:
             if session.gone or session.retired or self._closed:
                 return None
-            number = 0
-            key = self._keys.claim(name, session.lease_id)
-            while key in session.slots:
-                number += 1
-                key = self._keys.claim(name, session.lease_id, number)
-            return session.occupy(name, number, key)
+            number = session.lowest_free(name)
+            return session.occupy(name, number, self._keys.claim(name, session.lease_id, number))
 
     def vacate(self, slot: Slot) -> None:
         """The slot's key is surely gone."""
@@ -135,9 +131,8 @@ class SessionTable:
         with self._lock:
             sessions = list(self._all)
         for session in sessions:
-            for number in range(session.widest + 1):
-                slot = session.slots.get(self._keys.claim(name, session.lease_id, number))
-                held = slot.authority if slot is not None else None
+            for slot in session.named(name):
+                held = slot.authority
                 if held is not None and not held.shown.final and held.owner is not None and held.owner() is owner:
                     return True
         return False

@@ -55,7 +55,9 @@ class Replica:
         while True:
             self._pass_gate(lease)
             if self._in_flight is None or not self._in_flight.is_alive():
-                self._in_flight = threading.Thread(target=self._write, args=(lease,), daemon=True)
+                self._in_flight = threading.Thread(
+                    target=self._write, args=(lease,), name="leasekeeper-demo-write", daemon=True
+                )
                 self._in_flight.start()
             time.sleep(WRITE_EVERY_S)
 
@@ -93,7 +95,7 @@ class Replica:
 
 def main() -> None:
     """Run until standard input ends: the story is over, or whoever told it is gone."""
-    threading.Thread(target=Replica(*sys.argv[1:4]).run, daemon=True).start()
+    threading.Thread(target=Replica(*sys.argv[1:4]).run, name="leasekeeper-demo-replica", daemon=True).start()
     sys.stdin.read()
     # The keeper is not closed: a replica that is ended leaves its lease to run out, like one that crashes.
     os._exit(0)
