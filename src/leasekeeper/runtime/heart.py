@@ -18,7 +18,6 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from leasekeeper.protocol import etcd_pb2 as pb
-from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.heartbeat import (
     Action,
     Beat,
@@ -31,8 +30,9 @@ from leasekeeper.protocol.heartbeat import (
     Remove,
     Revoke,
 )
-from leasekeeper.protocol.plan import KEEP_ALIVE, TXN, Call, Cause, Fault
+from leasekeeper.protocol.plan import KEEP_ALIVE, Call, Cause, Fault
 from leasekeeper.runtime.events import BeatMissed, Event, StateChanged
+from leasekeeper.runtime.reading import Reading
 from leasekeeper.runtime.signals import Flag
 from leasekeeper.wire.watch import News
 
@@ -48,8 +48,6 @@ __all__ = ["Heart"]
 
 log = logging.getLogger("leasekeeper")
 
-# etcd takes at most 128 operations in one transaction by default.
-READ_BACK_OPS = 128
 SLICE_S = 5.0
 
 
@@ -252,30 +250,19 @@ class Heart:
         return self._decide(self._beats.failed, session, number, why)
 
     def _read_back(self, session: Session, keys: tuple[bytes, ...]) -> None:
-        found: dict[bytes, pb.KeyValue | None] = {}
-        chunks = [keys[i : i + READ_BACK_OPS] for i in range(0, len(keys), READ_BACK_OPS)]
-        outstanding = len(chunks)
-        failed = False
+        reading = Reading(keys)
+        for chunk in reading.chunks:
+            exchange = self._engine.exchange(reading.call(chunk, session.timing.pause_s), self._engine.beats)
+            self._start(exchange, partial(self._read, session, reading, chunk))
 
-        def done(chunk: tuple[bytes, ...], result: Any) -> list[Action]:
-            nonlocal outstanding, failed
-            outstanding -= 1
-            if isinstance(result, pb.TxnResponse) and len(result.responses) == len(chunk):
-                for index, key in enumerate(chunk):
-                    kvs = m.range_kvs(result, index)
-                    found[key] = kvs[0] if kvs else None
-            else:
-                failed = True
-            if outstanding:
-                return []
-            if failed:
-                return self._decide(self._beats.read_back_failed, session)
-            return self._decide(self._beats.read_back, session, found)
-
-        for chunk in chunks:
-            request = m.read_only(m.get(key, keys_only=True) for key in chunk)
-            call = Call(TXN, request, session.timing.pause_s)
-            self._start(self._engine.exchange(call, self._engine.beats), partial(done, chunk))
+    def _read(self, session: Session, reading: Reading, chunk: tuple[bytes, ...], result: Any) -> list[Action]:
+        if not reading.take(chunk, result):
+            return []
+        if reading.failed:
+            return self._decide(self._beats.read_back_failed, session)
+        actions = self._decide(self._beats.read_back, session, reading.found)
+        self._watch_again(session, reading.revision)
+        return actions
 
     def _missed(self, session: Session, in_a_row: int, why: str) -> None:
         connection = self._last.get(session.lease_id)
@@ -294,10 +281,14 @@ class Heart:
             if slot.authority is not None and not slot.leaving:
                 self._watch(slot)
 
-    def _watch(self, slot: Slot) -> None:
-        """Watch an owned key from its creation on. The watch knows the slot only: it keeps nobody's lease alive."""
+    def _watch(self, slot: Slot, start: int = 0) -> None:
+        """Watch an owned key from its creation or from ``start`` on. The watch knows the slot only, so that it keeps
+        nobody's lease alive.
+        """
+        if slot.watching is not None:
+            return
         told = partial(self._key_news, weakref.ref(slot), slot.create_revision)
-        slot.watching = self._hub.watch(slot.key, slot.create_revision + 1, told, puts=True)
+        slot.watching = self._hub.watch(slot.key, max(start, slot.create_revision + 1), told, puts=True)
         if slot.leaving:
             self.forget(slot)
 
@@ -314,8 +305,15 @@ class Heart:
             return []
         if news is News.DELETED:
             return self._decide(self._beats.key_gone, authority)
-        # Written by somebody, or the history is gone: read it. The read-backs of every TTL go on without a watch.
+        # Written by somebody, or the history is gone: read it, and watch again from there.
         return self._decide(self._beats.read_soon, authority.session)
+
+    def _watch_again(self, session: Session, revision: int) -> None:
+        """Watch the keys whose watch has ended, from where they were read to be still there."""
+        for slot in list(session.slots.values()):
+            authority = slot.authority
+            if authority is not None and not authority.shown.final and slot.watching is None:
+                self._watch(slot, revision + 1)
 
     def forget(self, slot: Slot) -> None:
         """Stop watching a key; from any thread."""
