@@ -282,8 +282,9 @@ class Heart:
                 self._watch(slot)
 
     def _watch(self, slot: Slot, start: int = 0) -> None:
-        """Watch an owned key from its creation or from ``start`` on. The watch knows the slot only, so that it keeps
-        nobody's lease alive.
+        """Watch an owned key from its creation or from ``start`` on.
+
+        The watch knows the slot only, so that it keeps nobody's lease alive.
         """
         if slot.watching is not None:
             return
