@@ -21,8 +21,9 @@ Channel = grpc.Channel
 
 DEFAULT_PORT = 2379
 ENDPOINTS_MAX = 64
-# Replaced channels are kept for a while, so that an answer that is only late still counts.
-RETIRED_MAX = 3
+# Replaced channels are kept for a while, so that an answer that is only late still counts. A heartbeat may take half a TTL
+# and one that is late is repeated on the next channel after a tenth: fewer than five would cut off every slow answer.
+RETIRED_MAX = 6
 
 OPTIONS: tuple[tuple[str, Any], ...] = (
     # A connection of our own: somebody else's channel to the same address must not share its fate with ours.
@@ -30,7 +31,9 @@ OPTIONS: tuple[tuple[str, Any], ...] = (
     # A request may be sent once only; whether to repeat it is decided by the plan that knows what it means.
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    # Despite its name this is how long one attempt to connect may take, TLS and HTTP/2 greetings included. Too short, and a
+    # far or busy server is never reached; longer than a call may take, and a silent one could not be told from a slow reply.
+    ("grpc.min_reconnect_backoff_ms", 2000),
     ("grpc.max_reconnect_backoff_ms", 1000),
     # etcd refuses pings more often than every 5 s.
     ("grpc.keepalive_time_ms", 6000),
