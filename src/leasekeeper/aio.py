@@ -21,6 +21,7 @@ from leasekeeper.protocol import queue
 from leasekeeper.protocol.authority import State
 from leasekeeper.protocol.gate import lost
 from leasekeeper.protocol.keys import Claim, check_name
+from leasekeeper.runtime.aio import on_thread
 from leasekeeper.runtime.core import Core
 from leasekeeper.runtime.held import Held, attach
 from leasekeeper.runtime.supervise import Supervised
@@ -124,7 +125,10 @@ class AsyncLease(Held):
         return owned, removed, lapsed
 
     def _listener(self, callback: Callable[[State], object]) -> Callable[[State], None]:
-        loop = asyncio.get_running_loop()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise Misuse("subscribe on the event loop that is to be told: no loop runs in this thread") from None
 
         def tell(state: State) -> None:
             try:
@@ -278,7 +282,7 @@ class AsyncKeeper:
 
     async def close(self) -> None:
         """End every lease of this keeper (LOST, reason ``closed``) and revoke them at etcd; at most about 3 s."""
-        await asyncio.get_running_loop().run_in_executor(None, self._core.close)
+        await on_thread(self._core.close, "leasekeeper-close")
 
     async def __aenter__(self) -> AsyncKeeper:
         return self

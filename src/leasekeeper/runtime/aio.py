@@ -7,6 +7,7 @@ loops, one after the other or at once, and nothing is cached per loop.
 from __future__ import annotations
 
 import asyncio
+import threading
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from leasekeeper.wire.engine import Attempt, Engine, Exchange, Outcome
     from leasekeeper.wire.watch import WatchHub
 
-__all__ = ["Asyncio"]
+__all__ = ["Asyncio", "on_thread"]
 
 T = TypeVar("T")
 
@@ -178,3 +179,24 @@ def _wake(loop: asyncio.AbstractEventLoop, ref: weakref.ref[_Bell], abandon: Cal
             loop.call_soon_threadsafe(bell.ring)
     except RuntimeError:
         abandon()  # the loop was closed
+
+
+async def on_thread(call: Callable[[], None], name: str) -> None:
+    """Wait for a call that blocks, on a thread of its own: the loop's pool may be full of what users block it with.
+
+    Cancelling it stops the waiting only.
+    """
+    loop = asyncio.get_running_loop()
+    done = asyncio.Event()
+
+    def run() -> None:
+        try:
+            call()
+        finally:
+            try:
+                loop.call_soon_threadsafe(done.set)
+            except RuntimeError:
+                pass  # the loop was closed; nobody waits any more
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    await done.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 import weakref
@@ -135,8 +136,10 @@ class Held:
         """Call ``callback(state)`` after each change of state; returns what ends that.
 
         Called in order on a thread that is not the heart's (asyncio: on the event loop). News may come late: the gate is
-        what decides. Raises Misuse for more than 64 subscribers.
+        what decides. Raises Misuse for more than 64 subscribers, and for one that cannot be called.
         """
+        if not callable(callback) or inspect.iscoroutinefunction(callback):
+            raise Misuse(f"subscribe({callback!r}): expected a function that is called, not a coroutine function")
         if len(self._authority.listeners) >= LISTENERS_MAX:
             raise Misuse(f"more than {LISTENERS_MAX} subscribers on one lease")
         listener = self._listener(callback)
