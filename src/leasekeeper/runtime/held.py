@@ -138,8 +138,7 @@ class Held:
         Called in order on a thread that is not the heart's (asyncio: on the event loop). News may come late: the gate is
         what decides. Raises Misuse for more than 64 subscribers, and for one that cannot be called.
         """
-        if not callable(callback) or inspect.iscoroutinefunction(callback):
-            raise Misuse(f"subscribe({callback!r}): expected a function that is called, not a coroutine function")
+        check_subscriber(callback)
         if len(self._authority.listeners) >= LISTENERS_MAX:
             raise Misuse(f"more than {LISTENERS_MAX} subscribers on one lease")
         listener = self._listener(callback)
@@ -188,6 +187,12 @@ class Held:
     def _critical_end(self, lapses: int) -> LeaseLost | None:
         self._check_process()
         return not_provable(self._authority, lapses, self._now())
+
+
+def check_subscriber(callback: object) -> None:
+    """Misuse for what cannot be called, and for a coroutine function, whose coroutine nobody would await."""
+    if not callable(callback) or inspect.iscoroutinefunction(callback):
+        raise Misuse(f"subscribe({callback!r}): expected a function that can be called, and not a coroutine function")
 
 
 def attach(error: BaseException, loss: LeaseLost) -> None:
