@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from leasekeeper.protocol import etcd_pb2 as pb
+from leasekeeper.protocol.actions import Action
 from leasekeeper.protocol.authority import Authority
-from leasekeeper.protocol.heartbeat import Action
 from leasekeeper.protocol.keys import Keys
 from leasekeeper.protocol.session import Session, Slot
 from leasekeeper.runtime.signals import Flag

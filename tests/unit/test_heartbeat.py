@@ -8,21 +8,20 @@ from itertools import pairwise
 
 import pytest
 
-from leasekeeper.protocol.authority import Authority, State
-from leasekeeper.protocol.heartbeat import (
-    FLYING_MAX,
-    MISS_PAUSE_S,
+from leasekeeper.protocol.actions import (
     Action,
     Beat,
     Changed,
     Ended,
-    Heartbeat,
     Missed,
     Proven,
     ReadBack,
     Remove,
     Revoke,
+    Vacate,
 )
+from leasekeeper.protocol.authority import Authority, State
+from leasekeeper.protocol.heartbeat import FLYING_MAX, MISS_PAUSE_S, Heartbeat
 from leasekeeper.protocol.session import Session, Slot
 from leasekeeper.timing import Timing
 from tests.model.claims import KEYS, LEASE, make_session, occupy, of_kind, own, stored
@@ -446,7 +445,9 @@ def test_a_slot_that_is_left_is_free_once_its_key_is_seen_gone() -> None:
     left.leaving = haunted.leaving = True
     beats = begun(session)
     read = read_of(beats.due(4.6))
-    beats.read_back(session, {key: stored(held) if key == held.slot.key else None for key in read.keys}, 4.7)
+    shown = {key: stored(held) if key == held.slot.key else None for key in read.keys}
+    for action in of_kind(Vacate, beats.read_back(session, shown, 4.7)):
+        session.free(action.slot)
     assert left.key not in session.slots
     assert session.slots[haunted.key] is haunted
 
@@ -463,7 +464,7 @@ def test_a_key_that_is_gone_shuts_the_gate_and_asks_the_lease() -> None:
     assert actions == [Changed(authority, State.SUSPENDED)]
     assert not authority.passes(0.0, 1.0)
     beat = the_beat(beats.due(1.0))
-    assert Changed(authority, State.LOST) in beats.answered(session, beat.number, 10, 1.1)
+    assert beats.answered(session, beat.number, 10, 1.1)[:2] == [Changed(authority, State.LOST), Vacate(authority.slot)]
     assert authority.loss is not None
     assert authority.loss.reason == "deleted"
 

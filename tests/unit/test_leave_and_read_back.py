@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from leasekeeper.protocol import etcd_pb2 as pb
+from leasekeeper.protocol.actions import ReadBack, Remove
 from leasekeeper.protocol.context import Context
-from leasekeeper.protocol.heartbeat import Heartbeat, ReadBack, Remove
+from leasekeeper.protocol.heartbeat import Heartbeat
 from leasekeeper.protocol.keys import Epoch
 from leasekeeper.protocol.leave import release
 from leasekeeper.protocol.plan import Call, Detach, Fault, Kind

@@ -23,6 +23,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from leasekeeper.protocol.actions import (
+    Action,
+    Beat,
+    Changed,
+    Ended,
+    Missed,
+    Proven,
+    ReadBack,
+    Remove,
+    Revoke,
+    Vacate,
+)
 from leasekeeper.protocol.authority import Input, State, is_own
 
 if TYPE_CHECKING:
@@ -30,18 +42,7 @@ if TYPE_CHECKING:
     from leasekeeper.protocol.authority import Authority, Reason
     from leasekeeper.protocol.session import Session, Slot
 
-__all__ = [
-    "Action",
-    "Beat",
-    "Changed",
-    "Ended",
-    "Heartbeat",
-    "Missed",
-    "Proven",
-    "ReadBack",
-    "Remove",
-    "Revoke",
-]
+__all__ = ["Heartbeat"]
 
 # Beats of one session in the air at once: enough to try every member of a large cluster while the first still hangs.
 FLYING_MAX = 6
@@ -51,71 +52,6 @@ READ_BACK_SHARE = 0.45
 MISS_PAUSE_S = 0.05
 # How often to look at the clock while claims are held, so that a pause is announced soon and new claims get their watch.
 TICK_S = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Beat:
-    """Send a beat for this session now."""
-
-    session: Session
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReadBack:
-    """Read these keys linearizably and report with `Heartbeat.read_back`."""
-
-    session: Session
-    keys: tuple[bytes, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Missed:
-    """A beat was late or failed: use another endpoint. ``in_a_row`` counts since the last answered one."""
-
-    session: Session
-    in_a_row: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """A lease turned to another state; tell whoever asked."""
-
-    authority: Authority
-    state: State
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The session's lease is gone; wake everybody who waits through it."""
-
-    session: Session
-
-
-@dataclass(frozen=True, slots=True)
-class Proven:
-    """The session's proof moved; wake those who wait for it."""
-
-    session: Session
-
-
-@dataclass(frozen=True, slots=True)
-class Remove:
-    """The key of a slot that is left is there all the same: remove it, by compare on its create revision."""
-
-    slot: Slot
-    create_revision: int
-
-
-@dataclass(frozen=True, slots=True)
-class Revoke:
-    """The session has been idle for its TTL: revoke its lease, unless somebody just came."""
-
-    session: Session
-
-
-Action = Beat | ReadBack | Missed | Changed | Ended | Proven | Remove | Revoke
 
 
 @dataclass(slots=True)
@@ -339,7 +275,7 @@ class Heartbeat:
         if not owned and kv is None:
             # Whoever wanted to remove it has not told, and need not any more. A prepared request may be on its way.
             slot.prepared = None
-            slot.session.free(slot)
+            return [Vacate(slot)]
         # A slot's key is this session's alone, so whatever stands there under its lease was put by it, late.
         if kv is not None and kv.lease == slot.session.lease_id:
             return [Remove(slot, kv.create_revision)]
@@ -380,10 +316,13 @@ class Heartbeat:
             return []
         slot = authority.slot
         slot.leaving = True
-        if reason == "deleted":
-            authority.session.free(slot)
-        removal: list[Action] = [Remove(slot, authority.create_revision)] if reason == "gave_up" else []
-        return [Changed(authority, State.LOST), *removal]
+        changed = Changed(authority, State.LOST)
+        match reason:
+            case "deleted":
+                return [changed, Vacate(slot)]
+            case "gave_up":
+                return [changed, Remove(slot, authority.create_revision)]
+        return [changed]
 
 
 def _owned(slot: Slot) -> bool:

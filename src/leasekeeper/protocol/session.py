@@ -235,7 +235,7 @@ class Session:
             self.retired = True
 
     def free(self, slot: Slot) -> None:
-        """The slot's key is surely gone; keep the slot only if a put may still arrive."""
+        """The slot's key is surely gone; keep the slot only if a put may still arrive. Under the lock of `occupy` only."""
         slot.leaving = True
         if slot.haunted or self.slots.get(slot.key) is not slot:
             return

@@ -89,6 +89,7 @@ class Core:
         self.asyncio = Asyncio(self.engine, self.hub, self.background.detach, now)
         self.background.interpreter = self.blocking
         self.heart.remove = self._remove
+        self.heart.vacate = self.sessions.vacate
         self.heart.revoke = self._revoke
         _CORES.add(self)
 

@@ -18,18 +18,19 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from leasekeeper.protocol import etcd_pb2 as pb
-from leasekeeper.protocol.heartbeat import (
+from leasekeeper.protocol.actions import (
     Action,
     Beat,
     Changed,
     Ended,
-    Heartbeat,
     Missed,
     Proven,
     ReadBack,
     Remove,
     Revoke,
+    Vacate,
 )
+from leasekeeper.protocol.heartbeat import Heartbeat
 from leasekeeper.protocol.plan import KEEP_ALIVE, Call, Cause, Fault
 from leasekeeper.runtime.events import BeatMissed, Event, StateChanged
 from leasekeeper.runtime.reading import Reading
@@ -76,8 +77,9 @@ class Heart:
         self.transition = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
-        # Set by the core: what to do with a claim to remove and a session to revoke.
+        # Set by the core: what to do with a claim to remove, a slot to vacate and a session to revoke.
         self.remove: Callable[[Slot, int], None] = lambda _slot, _revision: None
+        self.vacate: Callable[[Slot], None] = lambda _: None
         self.revoke: Callable[[Session], None] = lambda _: None
 
     # ------------------------------------------------------------ from other threads
@@ -212,6 +214,8 @@ class Heart:
                 self._end(session)
             case Remove(slot, create_revision):
                 self.remove(slot, create_revision)
+            case Vacate(slot):
+                self.vacate(slot)
             case Revoke(session):
                 self.revoke(session)
 
