@@ -68,7 +68,7 @@ def test_leadership_can_be_moved(cluster: EtcdCluster) -> None:
 def test_every_peer_connection_is_told_apart(cluster: EtcdCluster) -> None:
     """Each pair of members has a lane of its own, and whoever is no member is refused."""
     host, port = cluster.peer_proxies[0].endpoint.split(":")
-    with socket.create_connection((host, int(port)), timeout=30) as stranger, pytest.raises(ConnectionResetError):
+    with pytest.raises(ConnectionResetError), socket.create_connection((host, int(port)), timeout=30) as stranger:
         stranger.recv(1)
     for dialled, dialling in itertools.permutations(range(3), 2):
         switch = cluster.peer_proxies[dialled]._running()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from leasekeeper.testing.binary import EtcdBinary, find_etcd
 from leasekeeper.testing.cluster import EtcdCluster
-from leasekeeper.testing.health import MemberStatus, TLSFiles
+from leasekeeper.testing.health import Gateway, MemberStatus, TLSFiles
 from leasekeeper.testing.proxy import Counts, Fault, FaultProxy, Way
 from leasekeeper.testing.server import EtcdServer
 from leasekeeper.testing.trips import Trip
@@ -19,6 +19,7 @@ __all__ = [
     "EtcdServer",
     "Fault",
     "FaultProxy",
+    "Gateway",
     "MemberStatus",
     "TLSFiles",
     "Trip",

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from leasekeeper.errors import ConfigError, Misuse, Unavailable
-from leasekeeper.testing import dialers, health, ports
+from leasekeeper.testing import dialers, ports
 from leasekeeper.testing.binary import EtcdBinary, find_etcd, from_path
 from leasekeeper.testing.flags import Membership
 from leasekeeper.testing.proxy import FaultProxy
@@ -96,6 +96,8 @@ class EtcdCluster:
         """
         newest = (0, 0)
         for member in self.members:
+            if not member.is_running:
+                continue
             try:
                 status = member.status(timeout_s=STATUS_TIMEOUT_S)
             except Unavailable:
@@ -190,7 +192,7 @@ class EtcdCluster:
         """Hand the leadership to member ``i``, as ``etcdctl move-leader`` does."""
         target = next(member_id for member_id, index in self._ids.items() if index == i)
         leader = self.members[self.wait_leader()]
-        health.transfer_leadership(leader.endpoint, target, tls=leader.tls)
+        leader.gateway.transfer_leadership(target, timeout_s=LEADER_TIMEOUT_S)
         self.wait_leader(apart_from=set(range(self._n)) - {i})
 
     def restore(self, path: str | os.PathLike[str]) -> None:

@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leasekeeper.errors import Unavailable
+from leasekeeper.errors import AuthError, Unavailable
+
+# gRPC status codes that the gateway passes on: invalid argument ("user name is empty"), denied, unauthenticated.
+AUTH_CODES = (3, 7, 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,69 +54,81 @@ class MemberStatus:
     db_size: int
 
 
-def is_healthy(endpoint: str, *, tls: TLSFiles | None, timeout_s: float) -> bool:
-    """True when the member answers with a quorum behind it; a full database is healthy too."""
-    try:
-        answer = _request("GET", "/health?exclude=NOSPACE", endpoint, tls=tls, timeout_s=timeout_s)
-    except Unavailable:
-        return False
-    return answer.get("health") in ("true", True)
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """The HTTP side of one member. ``user`` is "name:password" where authentication is on."""
 
+    endpoint: str
+    tls: TLSFiles | None = None
+    user: str | None = None
 
-def status(endpoint: str, *, tls: TLSFiles | None, timeout_s: float) -> MemberStatus:
-    """Return the member's status; Unavailable when it does not answer in ``timeout_s`` seconds."""
-    answer = _request("POST", "/v3/maintenance/status", endpoint, tls=tls, timeout_s=timeout_s)
-    header = answer.get("header", {})
-    return MemberStatus(
-        version=str(answer.get("version", "")),
-        member_id=int(header.get("member_id", 0)),
-        leader_id=int(answer.get("leader", 0)),
-        raft_term=int(answer.get("raftTerm", header.get("raft_term", 0))),
-        revision=int(header.get("revision", 0)),
-        db_size=int(answer.get("dbSize", 0)),
-    )
+    def is_healthy(self, *, timeout_s: float) -> bool:
+        """True when the member answers with a quorum behind it; a full database is healthy too."""
+        try:
+            answer = self._request("GET", "/health?exclude=NOSPACE", timeout_s=timeout_s)
+        except Unavailable:
+            return False
+        return answer.get("health") in ("true", True)
 
+    def status(self, *, timeout_s: float) -> MemberStatus:
+        """Return the member's status; Unavailable when it does not answer, AuthError when it refuses to."""
+        answer = self._call("/v3/maintenance/status", {}, timeout_s=timeout_s)
+        header = answer.get("header", {})
+        return MemberStatus(
+            version=str(answer.get("version", "")),
+            member_id=int(header.get("member_id", 0)),
+            leader_id=int(answer.get("leader", 0)),
+            raft_term=int(answer.get("raftTerm", header.get("raft_term", 0))),
+            revision=int(header.get("revision", 0)),
+            db_size=int(answer.get("dbSize", 0)),
+        )
 
-def version(endpoint: str, *, tls: TLSFiles | None, timeout_s: float) -> str:
-    """Return the release of the member, as "3.5.1"."""
-    return str(_request("GET", "/version", endpoint, tls=tls, timeout_s=timeout_s).get("etcdserver", ""))
+    def version(self, *, timeout_s: float) -> str:
+        """Return the release of the member, as "3.5.1"."""
+        return str(self._request("GET", "/version", timeout_s=timeout_s).get("etcdserver", ""))
 
+    def transfer_leadership(self, member_id: int, *, timeout_s: float) -> None:
+        """Ask this member, which must be the leader, to hand over to another."""
+        self._call("/v3/maintenance/transfer-leadership", {"targetID": str(member_id)}, timeout_s=timeout_s)
 
-def transfer_leadership(endpoint: str, member_id: int, *, tls: TLSFiles | None, timeout_s: float = 10.0) -> None:
-    """Ask the leader at ``endpoint`` to hand over to that member."""
-    body = {"targetID": str(member_id)}
-    path = "/v3/maintenance/transfer-leadership"
-    answer = _request("POST", path, endpoint, tls=tls, timeout_s=timeout_s, body=body)
-    if "error" in answer:
-        raise Unavailable(f"{endpoint}{path}: {answer['error']}", endpoints=(endpoint,))
+    def _call(self, path: str, body: dict[str, str], *, timeout_s: float) -> dict[str, Any]:
+        """Make one call of etcd's API, after a login where there is a user."""
+        token = self._login(timeout_s) if self.user is not None else ""
+        return self._checked(path, self._request("POST", path, body, token, timeout_s=timeout_s))
 
+    def _login(self, timeout_s: float) -> str:
+        name, _, password = (self.user or "").partition(":")
+        path, body = "/v3/auth/authenticate", {"name": name, "password": password}
+        return str(self._checked(path, self._request("POST", path, body, timeout_s=timeout_s)).get("token", ""))
 
-def _request(
-    method: str,
-    path: str,
-    endpoint: str,
-    *,
-    tls: TLSFiles | None,
-    timeout_s: float,
-    body: dict[str, str] | None = None,
-) -> dict[str, Any]:
-    connection = (
-        http.client.HTTPSConnection(endpoint, timeout=timeout_s, context=tls.context())
-        if tls
-        else http.client.HTTPConnection(endpoint, timeout=timeout_s)
-    )
-    try:
-        content = json.dumps(body or {}) if method == "POST" else None
-        headers = {"Content-Type": "application/json"}
-        connection.request(method, path, body=content, headers=headers)
-        answer = json.loads(connection.getresponse().read())
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise Unavailable(
-            f"{endpoint}{path.partition('?')[0]}: {error}",
-            endpoints=(endpoint,),
-            operation=path,
-            detail=str(error),
-        ) from error
-    finally:
-        connection.close()
-    return answer if isinstance(answer, dict) else {}
+    def _checked(self, path: str, answer: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer unless it is etcd's error. A missing field would read as zero: never guess."""
+        if "code" not in answer:
+            return answer
+        said, name = str(answer.get("message", answer)), (self.user or "").partition(":")[0]
+        if answer["code"] in AUTH_CODES:
+            raise AuthError(f"{self.endpoint}{path}: {said}", user=name or None, denied=True, operation=path)
+        raise Unavailable(f"{self.endpoint}{path}: {said}", endpoints=(self.endpoint,), operation=path, detail=said)
+
+    def _request(
+        self, method: str, path: str, body: dict[str, str] | None = None, token: str = "", *, timeout_s: float
+    ) -> dict[str, Any]:
+        connection = (
+            http.client.HTTPSConnection(self.endpoint, timeout=timeout_s, context=self.tls.context())
+            if self.tls
+            else http.client.HTTPConnection(self.endpoint, timeout=timeout_s)
+        )
+        headers = {"Content-Type": "application/json"} | ({"Authorization": token} if token else {})
+        try:
+            connection.request(method, path, body=None if body is None else json.dumps(body), headers=headers)
+            answer = json.loads(connection.getresponse().read())
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise Unavailable(
+                f"{self.endpoint}{path.partition('?')[0]}: {error}",
+                endpoints=(self.endpoint,),
+                operation=path,
+                detail=str(error),
+            ) from error
+        finally:
+            connection.close()
+        return answer if isinstance(answer, dict) else {}

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from concurrent.futures import Future
 from pathlib import Path
@@ -24,6 +25,8 @@ from leasekeeper.errors import Misuse, Unavailable
 LAUNCHER = Path(__file__).with_name("launcher.py")
 SPAWN_TIMEOUT_S = 30.0
 REAP_TIMEOUT_S = 10.0
+STOPPED_TIMEOUT_S = 10.0
+POLL_S = 0.005
 KEPT_VARIABLES = ("ETCD_UNSUPPORTED_ARCH",)
 
 
@@ -50,8 +53,16 @@ class ChildProcess:
         self._popen.send_signal(number)
 
     def freeze(self) -> None:
-        """Stop its execution as a paused machine would: sockets stay open, nobody answers."""
+        """Stop its execution as a paused machine would: sockets stay open, nobody answers.
+
+        Returns when every thread of it has stopped, which takes a moment after the signal.
+        """
         self.signal("SIGSTOP")
+        deadline = time.monotonic() + STOPPED_TIMEOUT_S
+        while self.alive and not _has_stopped(self.pid):
+            if time.monotonic() >= deadline:
+                raise Unavailable(f"process {self.pid} does not stop", operation="freeze")
+            time.sleep(POLL_S)
 
     def thaw(self) -> None:
         """Let a frozen program go on."""
@@ -148,6 +159,14 @@ def _kill_own(popen: subprocess.Popen[bytes], owner_pid: int) -> None:
     if os.getpid() == owner_pid and popen.poll() is None:
         popen.kill()
         popen.wait(REAP_TIMEOUT_S)
+
+
+def _has_stopped(pid: int) -> bool:
+    """True when the kernel has reported the child as stopped; without waitid there is only the signal to trust."""
+    if sys.platform == "win32" or not hasattr(os, "waitid"):
+        return True
+    # The report is left where it is, so that asking again about a stopped child says the same.
+    return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _renew_spawner() -> None:

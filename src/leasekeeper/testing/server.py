@@ -17,11 +17,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypedDict
 
 from leasekeeper.errors import Misuse, Unavailable
-from leasekeeper.testing import flags, health, ports, snapshots
+from leasekeeper.testing import flags, ports, snapshots
 from leasekeeper.testing.binary import EtcdBinary, find_etcd, from_path
 from leasekeeper.testing.container import ContainerProcess
 from leasekeeper.testing.flags import Membership, alone
-from leasekeeper.testing.health import MemberStatus, TLSFiles
+from leasekeeper.testing.health import Gateway, MemberStatus, TLSFiles
 from leasekeeper.testing.process import ChildProcess
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class ServerOptions(TypedDict, total=False):
     election_timeout_ms: int | None
     snapshot_count: int | None
     tls: TLSFiles | None
+    user: str | None
     fsync: bool
     extra_args: Sequence[str]
     ready_timeout_s: float
@@ -58,8 +59,9 @@ class EtcdServer:
     means a temporary directory that ``close()`` removes. ``client_port`` None draws a free port,
     kept over every restart. ``quota_bytes``, ``auth_token_ttl_s``, ``election_timeout_ms`` and
     ``snapshot_count`` are etcd's own settings; ``extra_args`` go to its command line last. ``tls``
-    makes the client port speak TLS and ask for certificates. ``fsync=False`` trades durability
-    over a power cut, not over ``kill()``, for speed, where the server knows how.
+    makes the client port speak TLS and ask for certificates. ``user``, "name:password", is what this
+    object itself shows once a test has turned authentication on; it can be set later. ``fsync=False``
+    trades durability over a power cut, not over ``kill()``, for speed, where the server knows how.
 
     Not safe for use from several threads at once. Raises ConfigError for a wrong setting,
     Unavailable with the end of the server's log when it does not come up.
@@ -76,6 +78,7 @@ class EtcdServer:
         election_timeout_ms: int | None = None,
         snapshot_count: int | None = None,
         tls: TLSFiles | None = None,
+        user: str | None = None,
         fsync: bool = True,
         extra_args: Sequence[str] = (),
         ready_timeout_s: float = READY_TIMEOUT_S,
@@ -86,6 +89,7 @@ class EtcdServer:
         else:
             self.binary = from_path(binary) if binary is not None else find_etcd()
         self.tls = tls
+        self.user = user
         self.ready_timeout_s = ready_timeout_s
         self._settings = flags.settings(quota_bytes, auth_token_ttl_s, election_timeout_ms, snapshot_count)
         if not fsync:
@@ -141,11 +145,19 @@ class EtcdServer:
     def version(self) -> str:
         """The release that the running server tells, as "3.5.1"."""
         self._running()
-        return health.version(self.endpoint, tls=self.tls, timeout_s=REQUEST_TIMEOUT_S)
+        return self.gateway.version(timeout_s=REQUEST_TIMEOUT_S)
+
+    @property
+    def gateway(self) -> Gateway:
+        """Its HTTP side, asked as ``user``."""
+        return Gateway(self.endpoint, self.tls, self.user)
 
     def status(self, *, timeout_s: float = REQUEST_TIMEOUT_S) -> MemberStatus:
-        """What it says of itself; Unavailable when it does not answer in ``timeout_s`` seconds."""
-        return health.status(self.endpoint, tls=self.tls, timeout_s=timeout_s)
+        """What it says of itself.
+
+        Unavailable when it does not answer in ``timeout_s`` seconds, AuthError when it wants a ``user`` (from 3.6 on).
+        """
+        return self.gateway.status(timeout_s=timeout_s)
 
     # -- its life
 
@@ -185,7 +197,7 @@ class EtcdServer:
         """Wait until it answers with a quorum behind it; Unavailable after ``timeout_s``."""
         limit_s = self.ready_timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + limit_s
-        while not health.is_healthy(self.endpoint, tls=self.tls, timeout_s=HEALTH_TIMEOUT_S):
+        while not self.gateway.is_healthy(timeout_s=HEALTH_TIMEOUT_S):
             if not self.is_running:
                 raise self._failure(f"etcd at {self.endpoint} ended before it served")
             if time.monotonic() >= deadline:
@@ -230,14 +242,13 @@ class EtcdServer:
 
     # -- its data and its log
 
-    def snapshot(self, path: str | os.PathLike[str], *, user: str | None = None) -> Path:
+    def snapshot(self, path: str | os.PathLike[str]) -> Path:
         """Save a snapshot of the running server to ``path``, as ``etcdctl snapshot save`` does.
 
-        ``user`` is "name:password" where authentication is on. ConfigError when there is no etcdctl
-        beside the server's program.
+        ConfigError when there is no etcdctl beside the server's program.
         """
         self._running()
-        return snapshots.save(self.binary, self.endpoint, Path(path).absolute(), tls=self.tls, user=user)
+        return snapshots.save(self.binary, self.endpoint, Path(path).absolute(), tls=self.tls, user=self.user)
 
     def restore(self, path: str | os.PathLike[str], *, extra_args: Sequence[str] = (), wait: bool = True) -> None:
         """Replace all data by a snapshot and start again on the same ports, as after a disaster.
