@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.keys import Claim, prefix_end, read_claim, read_epoch
-from leasekeeper.protocol.plan import TIME_TO_LIVE, TXN, Fault, Plan, ask, persist
+from leasekeeper.protocol.plan import CALL_TIMEOUT_S, RANGE, TIME_TO_LIVE, TXN, Cause, Fault, Plan, ask, persist
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from leasekeeper.protocol.context import Context
 
-__all__ = ["PAGE", "claims", "page", "time_left"]
+__all__ = ["PAGE", "TimeLeft", "claims", "head", "last_change", "owner", "page", "still_there", "time_left"]
 
 # Keys of one reply when walking over names; with a 64 KiB record each this stays below gRPC's limits.
 PAGE = 500
 CLAIMS_MAX = 10_000
+# etcd takes 128 operations per transaction by default.
+GETS_MAX = 100
 
 
 def _range(prefix: bytes, start: bytes, limit: int, *, by_age: bool) -> pb.RequestOp:
@@ -31,6 +36,20 @@ def _range(prefix: bytes, start: bytes, limit: int, *, by_age: bool) -> pb.Reque
             sort_target=kinds.CREATE if by_age else kinds.KEY,
         )
     )
+
+
+def head(ctx: Context, name: str, until: float) -> Plan[tuple[pb.KeyValue, Claim] | None]:
+    """The claim that owns a name, as it is stored and as it reads; None when nobody claims it."""
+    request = m.read_only((m.first_of(ctx.keys.queue(name)), m.get(ctx.keys.epoch)))
+    reply = yield from persist(TXN, request, now=ctx.now, until=until)
+    first, epoch = m.range_kvs(reply, 0), read_epoch(m.range_kvs(reply, 1)).number
+    return (first[0], read_claim(ctx.keys, first[0], epoch)) if first else None
+
+
+def owner(ctx: Context, name: str, until: float) -> Plan[Claim | None]:
+    """The claim that owns a name; None when nobody claims it."""
+    found = yield from head(ctx, name, until)
+    return None if found is None else found[1]
 
 
 def claims(ctx: Context, name: str, until: float) -> Plan[list[Claim]]:
@@ -61,14 +80,65 @@ def page(ctx: Context, prefix: str, start: bytes | None, until: float) -> Plan[t
     return queues, kvs[-1].key + b"\0" if more and kvs else None
 
 
-def time_left(lease_id: int) -> Plan[int | None]:
-    """Seconds until etcd lets a lease go, as etcd tells it; negative when overdue, None when unknown or not to be had.
+@dataclass(frozen=True, slots=True)
+class TimeLeft:
+    """What etcd tells of a lease's time.
 
-    Only for people. Expiry may come later than it says (a restart or a new leader re-arms leases), never earlier.
+    ``alive`` with ``seconds`` left, whole ones, rounded down and negative when the lease is overdue; ``gone``: etcd knows
+    no such lease; ``unknown``: it did not tell, may not tell, or told what cannot be. ``granted`` is the TTL in seconds.
     """
+
+    kind: Literal["alive", "gone", "unknown"]
+    seconds: int = 0
+    granted: int = 0
+
+
+UNKNOWN = TimeLeft("unknown")
+# etcd grants no more than this, and nobody can be overdue for longer than that; the rest is an artefact of a new leader.
+TIME_MAX_S = 9_000_000_000
+
+
+def time_left(lease_id: int, timeout_s: float = CALL_TIMEOUT_S) -> Plan[TimeLeft]:
+    """How long etcd will keep a lease, as etcd tells it.
+
+    Only for people. Expiry may come later than it says (a restart or a new leader re-arms leases), never earlier. Never
+    fails: what cannot be asked is ``unknown``.
+    """
+    request = pb.LeaseTimeToLiveRequest(ID=lease_id)
     try:
-        reply: pb.LeaseTimeToLiveResponse = yield from ask(TIME_TO_LIVE, pb.LeaseTimeToLiveRequest(ID=lease_id))
-    except Fault:
-        return None
-    plausible = -(10**6) < reply.TTL <= max(reply.grantedTTL, 0) or reply.TTL < 0
-    return reply.TTL if plausible and reply.grantedTTL > 0 else None
+        reply: pb.LeaseTimeToLiveResponse = yield from ask(TIME_TO_LIVE, request, timeout_s)
+    except Fault as fault:
+        return TimeLeft("gone") if fault.cause is Cause.LEASE_NOT_FOUND else UNKNOWN
+    if reply.grantedTTL == 0 and reply.TTL < 0:
+        return TimeLeft("gone")
+    plausible = 0 < reply.grantedTTL <= TIME_MAX_S and -TIME_MAX_S <= reply.TTL <= reply.grantedTTL
+    return TimeLeft("alive", reply.TTL, reply.grantedTTL) if plausible else UNKNOWN
+
+
+def still_there(ctx: Context, claims: Sequence[Claim], until: float) -> Plan[set[str]]:
+    """The keys of those ``claims`` that stand as they stood: same key, same create revision; read linearizably."""
+    found: set[str] = set()
+    for begin in range(0, len(claims), GETS_MAX):
+        batch = claims[begin : begin + GETS_MAX]
+        request = m.read_only(m.get(claim.key.encode(), keys_only=True) for claim in batch)
+        reply = yield from persist(TXN, request, now=ctx.now, until=until)
+        for index, claim in enumerate(batch):
+            kvs = m.range_kvs(reply, index)
+            if kvs and kvs[0].create_revision == claim.create_revision:
+                found.add(claim.key)
+    return found
+
+
+def last_change(ctx: Context, prefix: bytes, until: float) -> Plan[tuple[int, int]]:
+    """``(how many keys, latest revision of any)`` below a prefix: equal twice in a row means that nothing changed."""
+    kinds = pb.RangeRequest
+    request = kinds(
+        key=prefix,
+        range_end=prefix_end(prefix),
+        limit=1,
+        sort_order=kinds.DESCEND,
+        sort_target=kinds.MOD,
+        keys_only=True,
+    )
+    reply = yield from persist(RANGE, request, now=ctx.now, until=until)
+    return reply.count, reply.kvs[0].mod_revision if reply.kvs else 0

@@ -7,15 +7,17 @@ from typing import Any
 
 from leasekeeper.wire.channel import TLS
 
-__all__ = ["read_environment"]
+__all__ = ["key_file", "read_environment"]
 
 
 def read_environment(env: Mapping[str, str]) -> dict[str, Any]:
     """Arguments for a keeper.
 
-    ``LEASEKEEPER_ENDPOINTS NAMESPACE HOLDER USER PASSWORD CACERT CERT KEY``; for what they leave open
+    ``LEASEKEEPER_ENDPOINTS NAMESPACE HOLDER USER PASSWORD CACERT CERT KEY KEY_FILE``; for what they leave open
     ``ETCDCTL_ENDPOINTS USER PASSWORD CACERT CERT KEY``. ``USER`` may be ``name:password``, as for etcdctl. An empty
-    variable counts as not set. ConfigError for a TLS file that cannot be used.
+    variable counts as not set. ``KEY_FILE`` is another word for ``KEY`` that wins over it: a program under
+    ``leasekeeper run`` finds the key of its claim in etcd in ``LEASEKEEPER_KEY``. ConfigError for a TLS file that cannot be
+    used.
     """
 
     def get(name: str) -> str | None:
@@ -28,10 +30,18 @@ def read_environment(env: Mapping[str, str]) -> dict[str, Any]:
         if value := env.get(f"LEASEKEEPER_{name}"):
             settings[name.lower()] = value
     settings.update(credentials(get("USER"), get("PASSWORD")))
-    files = {"ca": get("CACERT"), "cert": get("CERT"), "key": get("KEY")}
+    files = {"ca": get("CACERT"), "cert": get("CERT"), "key": key_file(env) or env.get("ETCDCTL_KEY") or None}
     if any(files.values()):
         settings["tls"] = TLS(**files)
     return settings
+
+
+def key_file(env: Mapping[str, str]) -> str | None:
+    """The private key's file as LEASEKEEPER_* give it."""
+    key = env.get("LEASEKEEPER_KEY", "")
+    # What `leasekeeper run` tells its program: a key in etcd, together with the claim's token.
+    is_claim = key.startswith("leasekeeper/") and bool(env.get("LEASEKEEPER_TOKEN"))
+    return env.get("LEASEKEEPER_KEY_FILE") or (None if is_claim else key) or None
 
 
 def credentials(user: str | None, password: str | None) -> dict[str, str]:

@@ -1,0 +1,126 @@
+"""The one place that makes an exit code, and one line that says what to do, of whatever ended a command.
+
+=====  ==========================================================
+0      done
+1      a negative answer
+2      usage or configuration
+69     etcd unavailable
+75     not acquired in time
+76     authority lost
+77     permission denied
+128+N  ended by signal N (130: Ctrl-C; 141: nobody reads the output any more)
+70     a bug in leasekeeper; 74: the output could not be written
+=====  ==========================================================
+
+The numbers from 69 on are those of sysexits.h. ``run`` passes on its program's own status.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import traceback
+
+import click
+
+from leasekeeper.cli.text import one_line
+from leasekeeper.errors import (
+    AuthError,
+    FixIt,
+    LeasekeeperError,
+    NotAcquired,
+    OutcomeUnknown,
+    OutOfSpace,
+    StopWork,
+    Unavailable,
+)
+
+__all__ = ["DONE", "NEGATIVE", "UNAVAILABLE", "Interrupted", "code_of", "report"]
+
+DONE, NEGATIVE, USAGE = 0, 1, 2
+UNAVAILABLE, BUG, OUTPUT, NOT_ACQUIRED, LOST, DENIED = 69, 70, 74, 75, 76, 77
+BY_SIGNAL = 128
+
+DEBUG = "LEASEKEEPER_DEBUG"
+
+
+class Interrupted(BaseException):
+    """A signal asked the command to end. Not an Exception: like Ctrl-C it passes every ordinary ``except``."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def code_of(error: BaseException) -> int:
+    """The exit code for what ended a command."""
+    match error:
+        case Interrupted():
+            return BY_SIGNAL + error.number
+        case KeyboardInterrupt() | click.Abort():
+            return BY_SIGNAL + signal.SIGINT
+        case OSError() if error.errno == errno.EPIPE:
+            return BY_SIGNAL + getattr(signal, "SIGPIPE", 13)
+        case OSError() if error.errno in (errno.ENOSPC, errno.EIO):
+            return OUTPUT
+        case LeasekeeperError():
+            return _code_of_ours(error)
+        case click.ClickException():
+            return USAGE
+    return BUG
+
+
+def _code_of_ours(error: LeasekeeperError) -> int:
+    match error:
+        case StopWork():
+            return LOST
+        case NotAcquired():
+            return NOT_ACQUIRED
+        case AuthError():
+            return DENIED
+        case FixIt():
+            return USAGE
+    return UNAVAILABLE
+
+
+def report(error: BaseException, command: str) -> int:
+    """Say on stderr what ended ``command`` (one line, or nothing where nothing is to be said); the exit code."""
+    if os.environ.get(DEBUG):
+        traceback.print_exception(error, file=sys.stderr)
+    line = _line(error, command)
+    if line:
+        try:
+            click.echo(f"leasekeeper: {one_line(line)}", err=True)
+        except OSError:
+            pass  # nobody listens; the code still says it
+    return code_of(error)
+
+
+def _line(error: BaseException, command: str) -> str:
+    match error:
+        case Interrupted() | KeyboardInterrupt() | click.Abort():
+            return ""
+        case OSError() if error.errno == errno.EPIPE:
+            return ""
+        case LeasekeeperError():
+            return _advice(error)
+        case click.ClickException():
+            return f"{error.format_message()} (see: {command} --help)"
+    if code_of(error) == OUTPUT:
+        return f"the output could not be written: {error}"
+    return f"this is a bug in leasekeeper: {type(error).__name__}: {error} (set {DEBUG}=1 to see where)"
+
+
+def _advice(error: LeasekeeperError) -> str:
+    """The error's own words and, where they do not say it, what to do."""
+    text = str(error)
+    match error:
+        case OutOfSpace():
+            return text
+        case Unavailable() if error.operation != "start":
+            return f"{text}; check --endpoints and run: leasekeeper doctor"
+        case OutcomeUnknown():
+            return f"{text}; look with: leasekeeper show"
+    return text

@@ -1,0 +1,125 @@
+"""What a command runs with: global options over the environment, and the keeper that follows from both.
+
+An option given on the command line counts as if its variable had that value, so both have one meaning, written once in
+`leasekeeper.wire.environment`. Nothing is read from files or asked for before a keeper is made.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import click
+
+from leasekeeper.cli.values import seconds
+from leasekeeper.errors import ConfigError
+
+if TYPE_CHECKING:
+    from leasekeeper.keeper import Keeper
+
+__all__ = ["OPTIONS", "Format", "Settings"]
+
+Format = Literal["table", "json"]
+FORMATS: tuple[Format, ...] = ("table", "json")
+
+# How long a command that asks etcd something tries before it says that etcd is unavailable.
+ASK_S = 10.0
+
+# The connection's options and their variables, without LEASEKEEPER_.
+OPTIONS = {
+    "endpoints": "ENDPOINTS",
+    "namespace": "NAMESPACE",
+    "user": "USER",
+    "cacert": "CACERT",
+    "cert": "CERT",
+    "key": "KEY_FILE",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One command's settings.
+
+    ``given``: the global options on the command line. ``timeout_s``: how long the command may take to get what it is
+    for; None: its own default.
+    """
+
+    given: Mapping[str, Any]
+    environment: Mapping[str, str] = field(repr=False)
+    format: Format
+    timeout_s: float | None
+
+    @classmethod
+    def of(cls, ctx: click.Context) -> Settings:
+        """Those of a running command."""
+        given = ctx.ensure_object(dict)
+        return cls(given, os.environ, _format(given, os.environ), _timeout_s(given, os.environ))
+
+    @property
+    def as_json(self) -> bool:
+        """Whether a program reads the output."""
+        return self.format == "json"
+
+    @property
+    def ask_s(self) -> float:
+        """How long to try to get an answer from etcd."""
+        return ASK_S if self.timeout_s is None else self.timeout_s
+
+    def keeper_arguments(self) -> dict[str, Any]:
+        """What the keeper is made with; asks for a password when a user is given without one and somebody sits there."""
+        from leasekeeper.wire.environment import read_environment
+
+        environment = dict(self.environment)
+        for name, variable in OPTIONS.items():
+            if (value := self.given.get(name)) is None:
+                continue
+            if not value:
+                raise ConfigError(field=f"--{name}", value=value, expected="a value that is not empty")
+            environment[f"LEASEKEEPER_{variable}"] = value
+        if ":" in (self.given.get("user") or ""):
+            name, _, password = self.given["user"].partition(":")
+            environment.update(LEASEKEEPER_USER=name, LEASEKEEPER_PASSWORD=password)
+        arguments = read_environment(environment)
+        if "user" in arguments and "password" not in arguments:
+            arguments["password"] = _ask_password(arguments["user"])
+        return arguments
+
+    def keeper(self, **more: Any) -> Keeper:
+        """A new keeper; the caller closes it. ConfigError for settings that cannot be right."""
+        from leasekeeper.keeper import Keeper
+
+        return Keeper(**self.keeper_arguments(), **more)
+
+    def command_line(self, *words: str) -> str:
+        """A command for the user to copy, with those global options that this one was given; never with a password."""
+        options = []
+        for name in OPTIONS:
+            if value := self.given.get(name):
+                options += [f"--{name}", value.partition(":")[0] if name == "user" else value]
+        return shlex.join(["leasekeeper", *options, *words])
+
+
+def _ask_password(user: str) -> str:
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise ConfigError(f"user {user!r} has no password: set LEASEKEEPER_PASSWORD", field="password")
+    password: str = click.prompt(f"Password for etcd user {user}", hide_input=True, err=True)
+    return password
+
+
+def _format(given: Mapping[str, Any], environment: Mapping[str, str]) -> Format:
+    named = given.get("output") or environment.get("LEASEKEEPER_OUTPUT") or "table"
+    for known in FORMATS:
+        if named == known:
+            return known
+    raise ConfigError(field="LEASEKEEPER_OUTPUT", value=named[:60], expected=" or ".join(FORMATS))
+
+
+def _timeout_s(given: Mapping[str, Any], environment: Mapping[str, str]) -> float | None:
+    if given.get("timeout") is not None:
+        return cast("float", given["timeout"])
+    text = environment.get("LEASEKEEPER_TIMEOUT")
+    return seconds("LEASEKEEPER_TIMEOUT", text) if text else None
