@@ -146,17 +146,16 @@ class EtcdCluster:
                 self._start_once()
             except Unavailable as error:
                 self.close()
-                if attempt == START_TRIES or IN_USE not in error.detail:
+                if attempt == START_TRIES or IN_USE not in str(error):
                     raise
             else:
                 return
 
     def wait_ready(self, timeout_s: float | None = None) -> None:
-        """Wait until every member that runs answers with a quorum behind it, and learn who is who."""
-        for index, member in enumerate(self.members):
+        """Wait until every member that runs answers with a quorum behind it."""
+        for member in self.members:
             if member.is_running:
                 member.wait_ready(timeout_s)
-                self._ids[member.status().member_id] = index
 
     def close(self) -> None:
         """End all members and proxies and remove their data. Calling it again does nothing."""
@@ -169,7 +168,7 @@ class EtcdCluster:
         self._ids.clear()
 
     def kill(self, i: int) -> None:
-        """End member ``i`` as a power cut would; ``start`` of that member or ``restart`` revives it."""
+        """End member ``i`` as a power cut would; ``restart`` revives it."""
         self.members[i].kill()
 
     def stop(self, i: int) -> None:
@@ -224,7 +223,7 @@ class EtcdCluster:
         if len(set(named)) < len(named) or not set(named) <= set(range(self._n)):
             raise ConfigError(field="groups", value=groups, expected=f"each of 0 to {self._n - 1} once at most")
         if not self._tells_apart:
-            raise Misuse("partitions between members need Linux and its /proc/net/tcp")
+            raise Misuse("partitions between members need Linux and its socket diagnosis, sock_diag(7)")
         for one, other in itertools.permutations(groups, 2):
             for dialled, dialling in itertools.product(one, other):
                 proxy = self._proxies[dialled]
@@ -263,7 +262,10 @@ class EtcdCluster:
         )
         for member in self._members:
             member.start(wait=False)
-        self.wait_ready()
+        # Not wait_ready: a member that has ended already is a failure here.
+        for member in self._members:
+            member.wait_ready()
+        self._ids = {member.status().member_id: index for index, member in enumerate(self._members)}
         self.wait_leader()
 
     def _open_lanes(self, proxy: FaultProxy) -> None:

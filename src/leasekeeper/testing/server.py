@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -55,13 +56,13 @@ class ServerOptions(TypedDict, total=False):
 class EtcdServer:
     """One etcd process: a context manager that starts it, waits until it serves, and removes it.
 
-    ``binary`` is a path, or what ``find_etcd()`` returned; None looks for one. ``data_dir`` None
-    means a temporary directory that ``close()`` removes. ``client_port`` None draws a free port,
-    kept over every restart. ``quota_bytes``, ``auth_token_ttl_s``, ``election_timeout_ms`` and
-    ``snapshot_count`` are etcd's own settings; ``extra_args`` go to its command line last. ``tls``
-    makes the client port speak TLS and ask for certificates. ``user``, "name:password", is what this
-    object itself shows once a test has turned authentication on; it can be set later. ``fsync=False``
-    trades durability over a power cut, not over ``kill()``, for speed, where the server knows how.
+    ``binary`` is a path, or what ``find_etcd()`` returned; None looks for one. ``data_dir`` None means a temporary
+    directory that goes with ``close()``, or at the latest with this process unless that is killed. ``client_port``
+    None draws a free port, kept over every restart. ``quota_bytes``, ``auth_token_ttl_s``, ``election_timeout_ms`` and
+    ``snapshot_count`` are etcd's own settings; ``extra_args`` go to its command line last. ``tls`` makes the client
+    port speak TLS and ask for certificates. ``user``, "name:password", is what this object itself shows once a test
+    has turned authentication on; it can be set later. ``fsync=False`` trades durability over a power cut, not over
+    ``kill()``, for speed, where the server knows how.
 
     Not safe for use from several threads at once. Raises ConfigError for a wrong setting,
     Unavailable with the end of the server's log when it does not come up.
@@ -102,6 +103,7 @@ class EtcdServer:
         self._client_port = 0
         self._peer_port = 0
         self._process: ChildProcess | ContainerProcess | None = None
+        # Of its latest process, 0 before the first; unlike pid it can be read while another thread ends the server.
         self.last_pid = 0
         self._owner_pid = os.getpid()
 
@@ -237,7 +239,7 @@ class EtcdServer:
             self.kill()  # its data go too, so there is nothing to wait for
         self.stop()
         if self._home is not None:
-            shutil.rmtree(self._home, ignore_errors=True)
+            self._remove_home()
             self._home = None
 
     # -- its data and its log
@@ -287,6 +289,7 @@ class EtcdServer:
     def _home_dir(self) -> Path:
         if self._home is None:
             self._home = Path(tempfile.mkdtemp(prefix="leasekeeper-etcd-"))
+            self._remove_home = weakref.finalize(self, _remove, self._home, os.getpid())
         return self._home
 
     def _log_path(self) -> Path:
@@ -361,3 +364,9 @@ class EtcdServer:
         ended = f" (exit status {status})" if status is not None else ""
         log = f"; the end of its log:\n{tail}" if tail else ""
         return Unavailable(f"{what}{ended}{log}", endpoints=(self.endpoint,), operation="start", detail=tail)
+
+
+def _remove(home: Path, owner_pid: int) -> None:
+    """Remove a server's directory; a forked copy of its owner must not."""
+    if os.getpid() == owner_pid:
+        shutil.rmtree(home, ignore_errors=True)
