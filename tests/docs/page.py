@@ -12,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,12 +28,12 @@ LOOSE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 @dataclass(slots=True)
 class Reader:
-    """One reader of one page: a directory, a Python namespace, an event loop, an etcd."""
+    """One reader of one page: a directory, a Python namespace, an event loop, an etcd and where its tools are."""
 
     page: Path
     directory: Path
     endpoint: str
-    environment: Mapping[str, str] = field(default_factory=dict)
+    tools: Path | None = None
     names: dict[str, object] = field(default_factory=lambda: {"__name__": "__main__"})
     output: str | None = None
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
@@ -152,14 +151,13 @@ class Reader:
 
     def shell_environment(self) -> dict[str, str]:
         """The shell's environment: this Python's programs first, plain text, the test's etcd."""
-        programs = str(Path(sys.executable).parent)
+        programs = [str(Path(sys.executable).parent), *([str(self.tools)] if self.tools else [])]
         return {
             **os.environ,
-            "PATH": os.pathsep.join([programs, os.environ.get("PATH", os.defpath)]),
+            "PATH": os.pathsep.join([*programs, os.environ.get("PATH", os.defpath)]),
             "COLUMNS": "100",
             "NO_COLOR": "1",
             "TERM": "dumb",
             "LEASEKEEPER_ENDPOINTS": self.endpoint,
             "ETCDCTL_ENDPOINTS": self.endpoint,
-            **self.environment,
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,8 +27,7 @@ def reader(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reader]:
     """A reader of the page under test, with an etcd that no other page uses."""
     with EtcdServer(fsync=False) as etcd:
         tools = Path(etcd.binary.etcdctl or etcd.binary.etcd).parent
-        path = os.pathsep.join([str(tools), os.environ.get("PATH", os.defpath)])
-        one = Reader(request.param, tmp_path, etcd.endpoint, {"PATH": path})
+        one = Reader(request.param, tmp_path, etcd.endpoint, tools)
         yield one
         one.close()
 
