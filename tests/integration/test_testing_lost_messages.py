@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import grpc
 import pytest
 
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.testing import EtcdServer, FaultProxy
-from tests.support import until
+from tests.support import tls_files, until
 
 Put = Callable[[str, str], None]
 Get = Callable[[str], str]
@@ -146,3 +147,26 @@ def works(put: Put) -> bool:
     except grpc.RpcError:
         return False
     return True
+
+
+def test_tls_goes_through_unread(tmp_path: Path) -> None:
+    """The proxy is plain TCP: TLS passes, and the next reply can be lost though nothing can be read."""
+    files = tls_files(tmp_path)
+    credentials = grpc.ssl_channel_credentials(
+        Path(files.ca).read_bytes(), Path(files.client_key).read_bytes(), Path(files.client_cert).read_bytes()
+    )
+    with EtcdServer(tls=files, fsync=False) as server, FaultProxy(server.endpoint) as proxy:
+        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 200)]
+        with grpc.secure_channel(proxy.endpoint, credentials, options) as channel:
+            call = channel.unary_unary(
+                "/etcdserverpb.KV/Put",
+                request_serializer=pb.PutRequest.SerializeToString,
+                response_deserializer=pb.PutResponse.FromString,
+            )
+            first = call(pb.PutRequest(key=b"a", value=b"1"), timeout=10).header.revision
+            trip = proxy.lose_next_reply()
+            with pytest.raises(grpc.RpcError):
+                call(pb.PutRequest(key=b"a", value=b"2"), timeout=10)
+            assert trip.wait(30)
+            assert server.status().revision in (first, first + 1)
+            assert call(pb.PutRequest(key=b"a", value=b"3"), timeout=10, wait_for_ready=True).header.revision > first

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import trustme
 
 from leasekeeper.errors import AuthError, ConfigError, Misuse, Unavailable
-from leasekeeper.testing import EtcdServer, Gateway, TLSFiles, binary, find_etcd, ports
-from tests.support import until
+from leasekeeper.testing import EtcdServer, Gateway, binary, find_etcd, ports
+from tests.support import tls_files, until
 
 BUILT = sorted((Path(__file__).parents[2] / "build" / "etcd").glob("*/etcd"))
 
@@ -183,24 +182,6 @@ def test_a_missing_control_program_is_named(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="etcdutl"):
             server.restore(tmp_path / "backup.db")
         assert server.pid == pid
-
-
-def tls_files(directory: Path) -> TLSFiles:
-    """A CA, a server certificate for 127.0.0.1 and a client certificate."""
-    ca = trustme.CA()
-    server, client = ca.issue_cert("127.0.0.1"), ca.issue_cert("client@example.org")
-    ca.cert_pem.write_to_path(str(directory / "ca.pem"))
-    server.private_key_pem.write_to_path(str(directory / "server.key"))
-    server.cert_chain_pems[0].write_to_path(str(directory / "server.pem"))
-    client.private_key_pem.write_to_path(str(directory / "client.key"))
-    client.cert_chain_pems[0].write_to_path(str(directory / "client.pem"))
-    return TLSFiles(
-        ca=directory / "ca.pem",
-        cert=directory / "server.pem",
-        key=directory / "server.key",
-        client_cert=directory / "client.pem",
-        client_key=directory / "client.key",
-    )
 
 
 @pytest.mark.parametrize("path", found_etcds())

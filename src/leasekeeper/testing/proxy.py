@@ -207,9 +207,10 @@ class FaultProxy:
         ``cut`` and ``blackhole`` do what those methods do, until ``heal()``. Wait for it with
         ``Trip.wait``.
 
-        Messages are read from HTTP/2 in plain text; one longer than a frame (16 KiB) is matched
-        frame by frame. On any other connection, TLS above all, nothing can be read: there a trip
-        with a ``match`` never strikes, and one without takes the next bytes for the request.
+        Messages are read from HTTP/2 in plain text; one longer than a frame (16 KiB) is matched frame by frame. On any
+        other connection, TLS above all, nothing can be read: there a trip with a ``match`` never strikes, and one
+        without takes the next bytes for the request and the next that come back for its reply, so that whether the
+        server has acted is not certain.
         """
         return self._arm(Trip("reply", match, then))
 
