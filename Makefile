@@ -13,7 +13,7 @@ METADATA := pyproject.toml src/leasekeeper/_version.py
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/.stamp-demo ## watch a lease survive a cut network, against a real etcd (about a minute)
+demo: $(VENV)/.stamp-demo ## watch a lease survive a cut network, against a real etcd
 	@$(BIN)/leasekeeper demo $(ARGS)
 
 test: $(VENV)/.stamp-test ## run the tests against a real etcd; ARGS go to pytest
