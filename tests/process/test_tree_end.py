@@ -12,6 +12,7 @@ import pytest
 from leasekeeper.cli.tree.control import Exit, TreeState
 from tests.process.trees import (
     FAMILY_SIZE,
+    STILL,
     all_in_state,
     extend,
     family,
@@ -83,7 +84,7 @@ def test_a_frozen_tree_gets_the_stop_when_it_goes_on(mark: str) -> None:
         hear(tree, lambda: tree.state is TreeState.FROZEN)
         tree.stop(60.0)
         time.sleep(0.2)
-        assert all_in_state(mark, "T")
+        assert all_in_state(mark, STILL)
         extend(tree)
         assert tree.wait(30) == Exit(9, killed_by_us=False)
 
@@ -124,7 +125,7 @@ def test_leftovers_stand_still_without_authority(mark: str) -> None:
     with grow(["sh", "-c", 'setsid sh -c "$1" & sleep 0.2', "sh", daemon], grace_s=3.0) as tree:
         hear(tree, lambda: tree.pid and not look(tree.pid))
         tree.hold()
-        until(lambda: all_in_state(mark, "T"))
+        until(lambda: all_in_state(mark, STILL))
         assert tree.wait(30) == Exit(0, killed_by_us=False)
 
 

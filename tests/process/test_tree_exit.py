@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from leasekeeper.cli.tree.control import Exit, Tree, TreeState
 from leasekeeper.clock import boottime
 from leasekeeper.errors import ConfigError
-from tests.process.trees import Command, grow, members, python
+from tests.process.trees import SRC, Command, grow, members, python
 
 Start = Callable[..., Command]
 
@@ -171,3 +172,25 @@ def test_the_guardian_shares_nothing_with_grpc() -> None:
     ours = {name for name in ran.stdout.split() if name.startswith("leasekeeper") and ".tree" not in name}
     assert ours == {"leasekeeper", "leasekeeper.cli", "leasekeeper.clock"}
     assert "grpc" not in ran.stdout
+
+
+_TOO_LATE = """
+import os
+from leasekeeper.cli.tree.launch import fork_program, outcome
+from leasekeeper.cli.tree.messages import Start
+from leasekeeper.clock import boottime
+now_s = boottime()
+start = Start(("touch", os.environ["TOUCHED"]), dict(os.environ), now_s, now_s, 1.0, (), (), 0, False)
+for pause_at_s in (now_s, now_s + 60.0):
+    launched = fork_program(start, pause_at_s=pause_at_s, terminal=None)
+    os.waitpid(launched.pid, 0)
+    failure = outcome(launched.report_fd)
+    print(failure and failure.text, os.path.exists(os.environ["TOUCHED"]))
+"""
+
+
+def test_the_child_itself_looks_at_the_clock_last(tmp_path: Path) -> None:
+    """G3: a child that was forked in time and is late when it would begin does not begin."""
+    env = {**os.environ, "PYTHONPATH": SRC, "TOUCHED": str(tmp_path / "touched")}
+    ran = subprocess.run([sys.executable, "-c", _TOO_LATE], env=env, capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == ["too late False", "None True"]

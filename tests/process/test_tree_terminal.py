@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.trees import HERE, SRC, Seen, look, marked, members, none_left, python
+from tests.process.trees import HERE, SRC, STILL, Seen, look, marked, members, none_left, python
 from tests.support import until
 
 CTRL_C, CTRL_Z, CTRL_BACKSLASH = "\x03", "\x1a", "\x1c"
@@ -231,6 +231,23 @@ def test_a_pipeline_shares_the_terminal(shell: Typist, mark: str) -> None:
     shell.sees("begun")
     shell.type(CTRL_C)
     shell.sees("status=130=")
+    until(lambda: not shell.jobs(mark))
+
+
+def test_ctrl_z_stops_a_pipeline(shell: Typist, mark: str) -> None:
+    """In a pipeline, where the command keeps the terminal, Ctrl-Z stops the program as well, and fg continues it; bg too."""
+    shell.run(command("sh", "-c", "while :; do sleep 0.01; done") + " | cat")
+    until(lambda: len(shell.jobs(mark)) >= 2)
+    home = shell.owner()
+    for count, words in enumerate((["fg"], ["bg", "fg"], ["fg"]), start=1):
+        shell.type(CTRL_Z)
+        shell.sees("Stopped", count)
+        until(lambda: {seen.state for seen in shell.jobs(mark)} <= set(STILL))
+        for word in words:
+            shell.run(word)
+            until(lambda: "T" not in {seen.state for seen in shell.jobs(mark)})
+        until(lambda: shell.owner() == home)
+    shell.type(CTRL_C)
     until(lambda: not shell.jobs(mark))
 
 

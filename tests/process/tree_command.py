@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 
 from leasekeeper.cli.supervise import supervise
@@ -31,23 +32,24 @@ class ScriptedLease:
         self.good_s = good_s
         self.state = State.HELD
         self.loss: object = None
-        self.callbacks: list[object] = []
+        self.callbacks: list[Callable[[State], object]] = []
 
     def deadlines(self) -> tuple[float, float]:
         """Authority from now on."""
         now_s = boottime()
         return now_s + self.good_s, now_s + 2 * abs(self.good_s)
 
-    def subscribe(self, callback: object) -> None:
+    def subscribe(self, callback: Callable[[State], object]) -> Callable[[], None]:
         """Called on each change."""
         self.callbacks.append(callback)
+        return lambda: self.callbacks.remove(callback)
 
     def become(self, name: str) -> None:
         """Change the state as an authority would."""
         self.state = State[name]
-        self.loss = "scripted" if self.state is State.LOST else None
+        self.loss = SimpleNamespace(reason="scripted") if self.state is State.LOST else None
         for callback in self.callbacks:
-            callback(self.state)  # type: ignore[operator]
+            callback(self.state)
 
 
 def tell(fd: int, *report: object) -> None:

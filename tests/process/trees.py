@@ -25,6 +25,8 @@ MARK = "TREE_TEST_MARK"
 # Seen in the command lines of guardian and sentinel, also before they have given themselves a name, and of the commands.
 NOT_MEMBERS = ("TREE_BOOT", "tree_command.py")
 LONG_S = 3600.0
+# Stopped; or asleep in vfork() until a child goes on that is stopped itself, as a shell may be that starts programs.
+STILL = "TD"
 
 
 @dataclass(frozen=True)

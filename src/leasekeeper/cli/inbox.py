@@ -86,6 +86,7 @@ class Inbox:
         nobody could continue, in an orphaned process group, is not stopped by the kernel.
         """
         self._drain()
+        self._forget_continue()
         before = signal.signal(number, signal.SIG_DFL)
         try:
             # Called by the main thread, which the kernel prefers, so that the stop has come when this returns.
@@ -100,25 +101,30 @@ class Inbox:
         return continued
 
     def _saw_continue(self) -> bool:
+        """Whether SIGCONT has come; if so it is used up, so that one stop is taken back once."""
         # Another thread may be the one to note the signal, so give it a moment.
         readable = select.poll()
         readable.register(self._readable, select.POLLIN)
         deadline_s = time.monotonic() + CONTINUE_S
-        while (left_s := deadline_s - time.monotonic()) > 0:
+        while signal.SIGCONT not in self._signals and (left_s := deadline_s - time.monotonic()) > 0:
             readable.poll(left_s * 1000)
-            if signal.SIGCONT in self._drain():
-                return True
-        return False
+            self._drain()
+        return self._forget_continue()
 
-    def _drain(self) -> bytes:
-        """The numbers of the signals since the last time, and zeros."""
-        seen = b""
+    def _forget_continue(self) -> bool:
+        """Whether there was one to forget."""
+        forgotten = False
+        while signal.SIGCONT in self._signals:
+            self._signals.remove(signal.SIGCONT)
+            forgotten = True
+        return forgotten
+
+    def _drain(self) -> None:
         try:
-            while data := os.read(self._readable, 4096):
-                seen += data
+            while os.read(self._readable, 4096):
+                pass
         except BlockingIOError:
             pass
-        return seen
 
     def _keep(self, number: int, frame: FrameType | None) -> None:
         self._signals.append(number)

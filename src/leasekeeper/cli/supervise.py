@@ -67,8 +67,8 @@ class HeldLease(Protocol):
         """When work must pause and when authority ends, in seconds of `leasekeeper.clock.boottime`."""
         ...
 
-    def subscribe(self, callback: Callable[..., None]) -> object:
-        """Have ``callback`` called, on some thread, when the state changes."""
+    def subscribe(self, callback: Callable[[State], object]) -> Callable[[], None]:
+        """Have ``callback`` called, on some thread, when the state changes; returns what ends that."""
         ...
 
 
@@ -143,14 +143,20 @@ class Supervision:
 
     def run(self) -> Outcome:
         """Until the tree is gone."""
-        self._lease.subscribe(self._inbox.wake)
-        while self._tree.exit is None:
-            for number in self._inbox.take():
-                self._pass_on(number)
-            self._carry_authority()
-            for report in self._tree.pump(self._patience_s(), self._inbox.fileno()):
-                self._hear(report)
+        unsubscribe = self._lease.subscribe(self._inbox.wake)
+        try:
+            while self._tree.exit is None:
+                self._turn()
+        finally:
+            unsubscribe()
         return self._conclude(self._tree.exit)
+
+    def _turn(self) -> None:
+        for number in self._inbox.take():
+            self._pass_on(number)
+        self._carry_authority()
+        for report in self._tree.pump(self._patience_s(), self._inbox.fileno()):
+            self._hear(report)
 
     # -------------------------------------------------------- authority
 
@@ -181,7 +187,8 @@ class Supervision:
         if not self._ended:
             self._ended = True
             self._tree.end()
-            self._notify(f"{self._lease.name}: LOST; the program is killed ({self._lease.loss})")
+            reason = getattr(self._lease.loss, "reason", "given back")
+            self._notify(f"{self._lease.name}: LOST ({reason}); the program is killed")
 
     def _patience_s(self) -> float:
         if self._told is None:

@@ -30,8 +30,9 @@ __all__ = ["Grip"]
 
 # What one call of freeze() waits between its listings: 60 ms in all, so that an order to kill is never delayed longer.
 _PAUSES_S = (0.0, 0.0002, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.01, 0.015, 0.02)
-# Of that, how long one listing's groups are waited for, so that children stop after their parents do.
-_GROUP_PATIENCE_S = 0.005
+# How long a freeze may wait for groups to stand still before it goes on to their children's. It takes a tenth of a millisecond
+# each; more only where the processors are overbooked, and there a shell may take the pause for a Ctrl-Z after this.
+_ORDERLY_S = 0.2
 
 Key = tuple[int, int]
 
@@ -43,7 +44,7 @@ class Grip:
     all that can be reached without /proc.
     """
 
-    __slots__ = ("_outside", "_sent", "_theirs", "program", "root", "spare")
+    __slots__ = ("_orderly_until_s", "_outside", "_sent", "_theirs", "program", "root", "spare")
 
     def __init__(self, root: int, *, spare: frozenset[Key] = frozenset(), outside: Iterable[int] = ()) -> None:
         self.root = root
@@ -52,6 +53,7 @@ class Grip:
         self._outside = frozenset(outside)
         self._theirs: frozenset[Key] | None = None
         self._sent: set[Key] = set()
+        self._orderly_until_s = 0.0
 
     # -------------------------------------------------------- freeze
 
@@ -59,6 +61,7 @@ class Grip:
         """Stop every process of the tree; whether all of them stood still when this returned."""
         if self._theirs is None:
             self._theirs = frozenset(process.key for process in self._listing() if process.stopped)
+            self._orderly_until_s = time.monotonic() + _ORDERLY_S
         before: frozenset[Key] | None = None
         for pause_s in _PAUSES_S:
             time.sleep(pause_s)
@@ -74,7 +77,6 @@ class Grip:
         return process.stopped or (process.state == "D" and process.key in self._sent)
 
     def _stop(self, moving: list[Process]) -> None:
-        patience_s = time.monotonic() + _GROUP_PATIENCE_S
         ours = self._groups(moving)
         for group in dict.fromkeys(process.group for process in moving):
             if group in ours:
@@ -83,7 +85,7 @@ class Grip:
             for process in members:
                 proc.send(process, signal.SIGSTOP)
                 self._sent.add(process.key)
-            while any(map(_moves, members)) and time.monotonic() < patience_s:
+            while any(map(_moves, members)) and time.monotonic() < self._orderly_until_s:
                 time.sleep(0.0001)
         if not proc.listable():
             _signal_group(self.program, signal.SIGSTOP)

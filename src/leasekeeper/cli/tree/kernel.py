@@ -97,7 +97,7 @@ class Alarm:
     def _arm(self, at_s: float) -> None:
         assert _LIBC is not None
         # All zero would switch the timer off: the first nanosecond after boot is as past as zero is.
-        nanoseconds = max(1, int(min(at_s, _FAR_S) * 1e9))
+        nanoseconds = max(1, int(max(0.0, min(at_s, _FAR_S)) * 1e9))
         spec = _Itimerspec(value=_Timespec(*divmod(nanoseconds, 1_000_000_000)))
         if _LIBC.timerfd_settime(self.fd, _TFD_TIMER_ABSTIME, ctypes.byref(spec), None) != 0:
             self.close()
