@@ -127,9 +127,10 @@ class Store:
     def expire(self) -> None:
         """End the leases whose time is out."""
         for number in [number for number, lease in self.leases.items() if lease.expires_s <= self.now()]:
-            self._end(number)
+            self.end_lease(number)
 
-    def _end(self, number: int) -> None:
+    def end_lease(self, number: int) -> None:
+        """End one lease, with its keys."""
         del self.leases[number]
         attached = [key for key, kv in self.keys.items() if kv.lease == number]
         if attached:
@@ -146,7 +147,7 @@ class Store:
 
     def _revoke(self, number: int) -> pb.LeaseRevokeResponse:
         self._known(number, "LeaseRevoke")
-        self._end(number)
+        self.end_lease(number)
         return pb.LeaseRevokeResponse(header=self._header())
 
     def _keep_alive(self, number: int) -> pb.LeaseKeepAliveResponse:

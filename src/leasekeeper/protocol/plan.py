@@ -118,6 +118,10 @@ class Cause(Enum):
     CLOSED = "closed"
 
 
+# What etcd says of the request, not of its own state: it would say the same again.
+ANSWERS = frozenset((Cause.LEASE_NOT_FOUND, Cause.LEASE_EXISTS, Cause.COMPACTED))
+
+
 class Fault(Exception):
     """A call failed. Never leaves the library: `status` of the wire floor makes a public error of it."""
 
@@ -229,7 +233,7 @@ def persist(
     on_unknown: Callable[[], None] | None = None,
     strict: bool = False,
 ) -> Plan[Any]:
-    """Repeat the same call until it is answered, a person is needed, or ``until`` has come.
+    """Repeat the same call until it is answered, refused for good, or ``until`` has come.
 
     For requests that may be repeated as they are: reads, and transactions whose compares make a second execution show
     itself. ``on_unknown`` is told each time an attempt may have had its effect unseen.
@@ -245,7 +249,7 @@ def persist(
         except Fault as fault:
             if fault.kind is Kind.UNKNOWN and on_unknown is not None:
                 on_unknown()
-            if fault.kind is Kind.FIX or now() + pause_s >= until:
+            if fault.kind is Kind.FIX or fault.cause in ANSWERS or now() + pause_s >= until:
                 raise
         except BaseException:
             if on_unknown is not None:

@@ -74,14 +74,15 @@ class Asyncio:
         """Let the plan hand its clean-up to the background. Its loop is gone; called from any thread, also twice."""
         fault = Fault(Kind.NOT_SENT, Cause.CLOSED, "the event loop is gone")
         try:
-            operation = plan.throw(GeneratorExit())
+            # Not GeneratorExit: that closes the plans that a plan delegates to, and a closed plan cannot hand anything over.
+            operation = plan.throw(asyncio.CancelledError())
             for _ in range(ABANDON_STEPS):
                 if isinstance(operation, Detach):
                     self._detach(operation.plan)
                     operation = plan.send(None)
                 else:
                     operation = plan.throw(fault)
-        except (StopIteration, GeneratorExit, Exception):  # noqa: BLE001 - nobody is left to be told
+        except (asyncio.CancelledError, Exception):  # noqa: BLE001 - nobody is left to be told
             return
 
     async def _perform(self, operation: Sleep | Watch | Wait | Detach, abandon: Callable[[], None]) -> Any:
