@@ -15,7 +15,12 @@ __all__ = ["main"]
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Run the command line on ``args`` (default: those of the process) and exit with its status."""
+    import signal
+
     from leasekeeper.cli.program import program
 
-    program.main(args=args, prog_name="leasekeeper")
-    raise AssertionError("the program exits by itself")
+    try:
+        program.main(args=args, prog_name="leasekeeper")
+    finally:
+        # The exit code stands; another Ctrl-C must not change it while Python takes itself down.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -86,7 +86,9 @@ class Program(click.Group, GlobalOptions):
         try:
             code = super().main(args, prog_name or "leasekeeper", *rest, **extra)
             sys.stdout.flush()
-        except Exception as error:  # noqa: BLE001 - see invoke
+        except SystemExit:
+            raise
+        except BaseException as error:  # noqa: BLE001 - see invoke
             code = _ended(error, prog_name or "leasekeeper")
         sys.exit(code if isinstance(code, int) else 0)
 
@@ -116,6 +118,7 @@ def _never_fail_on_a_character(*streams: object) -> None:
 
 
 @click.command(
+    "leasekeeper",
     cls=Program,
     invoke_without_command=True,
     no_args_is_help=False,

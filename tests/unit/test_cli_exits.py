@@ -1,0 +1,86 @@
+"""Exit codes and error lines: every error has its code, and none is a traceback or more than one line."""
+
+from __future__ import annotations
+
+import errno
+import signal
+
+import click
+import pytest
+
+from leasekeeper import errors
+from leasekeeper.cli.exits import Interrupted, code_of, report
+from leasekeeper.errors import LeasekeeperError
+
+CODES = {
+    errors.LeaseLost: 76,
+    errors.StaleToken: 76,
+    errors.LeaseSuspended: 69,
+    errors.NotAcquired: 75,
+    errors.Unavailable: 69,
+    errors.OutOfSpace: 69,
+    errors.OutcomeUnknown: 69,
+    errors.Misuse: 2,
+    errors.ConfigError: 2,
+    errors.AuthError: 77,
+    errors.StoreRewound: 2,
+}
+
+
+def concrete(kind: type[LeasekeeperError]) -> set[type[LeasekeeperError]]:
+    """Every error below ``kind`` that is raised as such."""
+    below = {found for one in kind.__subclasses__() for found in concrete(one)}
+    return below | ({kind} if kind not in (LeasekeeperError, errors.StopWork, errors.TryLater, errors.FixIt) else set())
+
+
+def test_every_error_has_its_exit_code() -> None:
+    """The table of exit codes covers the whole tree of errors."""
+    assert {kind: code_of(kind()) for kind in concrete(LeasekeeperError)} == CODES
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (KeyboardInterrupt(), 130),
+        (click.Abort(), 130),
+        (Interrupted(signal.SIGTERM), 143),
+        (Interrupted(signal.SIGHUP), 129),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), 141),
+    ],
+)
+def test_what_the_user_did_is_not_an_error(error: BaseException, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ctrl-C, a signal and a closed pipe end a command in silence, with the code of their signal."""
+    assert report(error, "leasekeeper ls") == code
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (click.UsageError("no such\noption"), 2, "leasekeeper ls --help"),
+        (errors.Unavailable("etcd did not\n answer"), 69, "leasekeeper doctor"),
+        (errors.OutcomeUnknown(), 69, "leasekeeper show"),
+        (errors.ConfigError(field="ttl", value=0, expected="more"), 2, "ttl=0: expected more"),
+        (OSError(errno.ENOSPC, "No space left on device"), 74, "could not be written"),
+        (ZeroDivisionError("by\n\x1b[31mzero"), 70, r"bug in leasekeeper: ZeroDivisionError: by \x1b[31mzero"),
+    ],
+)
+def test_errors_are_one_line_that_helps(
+    error: BaseException, code: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each error is one line on stderr, safe for a terminal, with what to do."""
+    assert report(error, "leasekeeper ls") == code
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1
+    assert shown.startswith("leasekeeper: ")
+    assert words in shown
+    assert "Traceback" not in shown
+
+
+def test_the_traceback_is_there_on_request(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """LEASEKEEPER_DEBUG=1, which the line on a bug names, shows where it came from."""
+    monkeypatch.setenv("LEASEKEEPER_DEBUG", "1")
+    assert report(ZeroDivisionError("x"), "leasekeeper ls") == 70
+    shown = capsys.readouterr().err
+    assert "ZeroDivisionError: x" in shown
+    assert "LEASEKEEPER_DEBUG=1" in shown
