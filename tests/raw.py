@@ -36,9 +36,7 @@ class RawEtcd:
             answer: dict[str, Any] = json.loads(connection.getresponse().read())
         finally:
             connection.close()
-        if "error" in answer:
-            raise Refused(str(answer["error"]))
-        return answer
+        return accepted(answer)
 
     # ------------------------------------------------------------ looking
 
@@ -96,6 +94,13 @@ class RawEtcd:
 
 class Refused(Exception):
     """etcd answered with an error."""
+
+
+def accepted(answer: dict[str, Any]) -> dict[str, Any]:
+    """The gateway's answer, unless it is an error: "error" before etcd 3.6, "code" and "message" from then on."""
+    if "error" in answer or "code" in answer:
+        raise Refused(str(answer.get("error") or answer.get("message")))
+    return answer
 
 
 def _b64(text: str) -> str:

@@ -20,7 +20,7 @@ from leasekeeper.runtime.signals import WatchFlag
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from leasekeeper.wire.engine import Attempt, Engine, Exchange, Outcome
+    from leasekeeper.wire.engine import Engine, Exchange, Outcome, Step
     from leasekeeper.wire.watch import WatchHub
 
 __all__ = ["Asyncio", "on_thread"]
@@ -126,10 +126,10 @@ class Asyncio:
                 signal.unsubscribe(wake)
 
 
-async def _answer(attempt: Attempt, abandon: Callable[[], None]) -> Message | Fault:
+async def _answer(attempt: Step, abandon: Callable[[], None]) -> Message | Fault | None:
     """What became of an attempt; cancelled with whoever waits for it."""
     loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Message | Fault] = loop.create_future()
+    answer: asyncio.Future[Message | Fault | None] = loop.create_future()
 
     def settle(outcome: Outcome) -> None:
         if not answer.done():

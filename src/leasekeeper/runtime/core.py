@@ -83,6 +83,7 @@ class Core:
         self.background = Background(now, self._cleanup_failed)
         self.heart = Heart(self.engine, self.hub, self.announcer, now, self.observe_soon)
         keys = Keys(namespace)
+        self.engine.scope = keys.root
         self.sessions = SessionTable(keys, now, self.heart, self._dropped)
         self.ctx = _context(keys, holder, self)
         self.blocking = Blocking(self.engine, self.hub, self.background.detach, now)

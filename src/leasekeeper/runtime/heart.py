@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from leasekeeper.protocol.session import Session, Slot
     from leasekeeper.runtime.announce import Announcer
     from leasekeeper.wire.channel import Connection
-    from leasekeeper.wire.engine import Attempt, Engine, Exchange, Outcome
+    from leasekeeper.wire.engine import Engine, Exchange, Outcome, Step
     from leasekeeper.wire.watch import WatchHub
 
 __all__ = ["Heart"]
@@ -234,7 +234,7 @@ class Heart:
                 return done(error)
             return ()
 
-        def launch(attempt: Attempt) -> None:
+        def launch(attempt: Step) -> None:
             attempt.start(lambda outcome: self._post(partial(step, outcome)))
 
         for action in step(None):

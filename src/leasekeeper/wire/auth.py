@@ -1,22 +1,29 @@
 """Login with user and password: once, and once more when etcd has forgotten it.
 
 Simple tokens expire after some five minutes, and a change of users or a restart makes them stale earlier. One failed call
-means one new login and the same call again. A refused password is remembered for a while, so that a fleet with a wrong
-one does not storm the server with bcrypt.
+means one new login and the same call again. Whoever finds a login due while another has begun one waits for that one, and
+a refused password is remembered for a while: each login costs the server a round of bcrypt.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
+import threading
 from typing import TYPE_CHECKING
 
 from leasekeeper.errors import ConfigError
 from leasekeeper.protocol import etcd_pb2 as pb
-from leasekeeper.protocol.plan import Cause, Fault
+from leasekeeper.protocol.plan import Cause, Fault, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Login"]
+    from google.protobuf.message import Message
+
+__all__ = ["Joining", "Login"]
+
+# How a login under way ended: None for well, else what went wrong.
+Ending = concurrent.futures.Future["Exception | None"]
 
 # For so long a refusal is answered from memory.
 REFUSED_S = 5.0
@@ -40,6 +47,8 @@ class Login:
         self.token: str | None = None
         # etcd said that authentication is off; believed until a call fails for want of a login.
         self.off = False
+        self._lock = threading.Lock()
+        self._under_way: Ending | None = None
 
     def __repr__(self) -> str:
         return f"Login(user={self.user!r})"
@@ -48,6 +57,23 @@ class Login:
     def wanted(self) -> bool:
         """Whether a login is due before the next call."""
         return self.user is not None and self.token is None and not self.off
+
+    def join(self) -> tuple[Ending | None, bool]:
+        """The login under way, begun by this caller if True; None when none is due any more."""
+        with self._lock:
+            if not self.wanted:
+                return None, False
+            begun = self._under_way is None
+            if self._under_way is None:
+                self._under_way = Ending()
+            return self._under_way, begun
+
+    def end(self, result: object) -> None:
+        """The login under way has ended."""
+        with self._lock:
+            ending, self._under_way = self._under_way, None
+        if ending is not None:
+            ending.set_result(result if isinstance(result, Exception) else None)
 
     def request(self) -> pb.AuthenticateRequest:
         """The login request; raises the remembered Fault while a refusal is fresh."""
@@ -75,3 +101,33 @@ class Login:
         if self.token == used:
             self.token, self.off = None, False
         return True
+
+
+class Joining:
+    """Waiting for a login that is under way, performed like an attempt of a call."""
+
+    __slots__ = ("_ending", "_timeout_s")
+
+    def __init__(self, ending: Ending, timeout_s: float) -> None:
+        self._ending = ending
+        self._timeout_s = timeout_s
+
+    def block(self) -> None:
+        """Wait in this thread; raises what the login ended with."""
+        try:
+            error = self._ending.result(self._timeout_s)
+        except concurrent.futures.TimeoutError:
+            raise Fault(Kind.NOT_SENT, text="the login takes too long", operation="Authenticate") from None
+        if error is not None:
+            raise error
+
+    def start(self, done: Callable[[Callable[[], Message | Fault | None]], object]) -> Callable[[], object]:
+        """Have ``done`` called when it is over. It is bounded by the deadline of whoever began it."""
+        self._ending.add_done_callback(lambda ending: done(lambda: _as_fault(ending.result())))
+        return lambda: None
+
+
+def _as_fault(error: Exception | None) -> Fault | None:
+    if error is None or isinstance(error, Fault):
+        return error
+    return Fault(Kind.NOT_SENT, text=str(error), operation="Authenticate")

@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 
 from leasekeeper.errors import LeasekeeperError, Misuse
 from leasekeeper.protocol.plan import AUTHENTICATE, CALL_TIMEOUT_S, Call, Cause, Fault, Kind, Method
+from leasekeeper.wire.auth import Joining
 from leasekeeper.wire.channel import Channels, Connection, Route
 from leasekeeper.wire.status import fault_of, public
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from leasekeeper.wire.auth import Login
 
-__all__ = ["Attempt", "Engine", "Exchange", "block"]
+__all__ = ["Attempt", "Engine", "Exchange", "Step", "block", "drive"]
 
 # etcd then refuses what it could only answer from a minority, instead of letting it hang.
 REQUIRE_LEADER = ("hasleader", "true")
@@ -106,13 +107,15 @@ class Attempt:
         return Fault(kind, text=str(error), operation=self.method.operation, endpoint=self.connection.endpoint)
 
 
-Outcome = Callable[[], "Message | Fault"]
-Exchange = Generator[Attempt, Message, Message]
+# What became of a step: the reply (None of a login), or what went wrong.
+Outcome = Callable[[], "Message | Fault | None"]
+Step = Attempt | Joining
+Exchange = Generator[Step, Any, Any]
 T = TypeVar("T")
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 
-def block(attempts: Generator[Attempt, Message, T]) -> T:
+def block(attempts: Generator[Step, Any, T]) -> T:
     """Perform attempts one after the other in this thread; the result, or the Fault that they ended with."""
     try:
         attempt = next(attempts)
@@ -126,6 +129,26 @@ def block(attempts: Generator[Attempt, Message, T]) -> T:
     except StopIteration as done:
         result: T = done.value
         return result
+
+
+def drive(attempts: Generator[Any, Any, object], done: Callable[[object], object]) -> None:
+    """Perform attempts without waiting, each step on the thread that the answer came on.
+
+    ``done`` gets the end of it: the result, or what was raised.
+    """
+
+    def step(outcome: Callable[[], object] | None) -> None:
+        try:
+            result = outcome() if outcome is not None else None
+            attempt = attempts.throw(result) if isinstance(result, Fault) else attempts.send(result)
+        except StopIteration as answer:
+            done(answer.value)
+        except Exception as error:  # noqa: BLE001 - told to whoever waits for the end
+            done(error)
+        else:
+            attempt.start(step)
+
+    step(None)
 
 
 class Engine:
@@ -142,6 +165,8 @@ class Engine:
         self._now = now
         self._metadata = (REQUIRE_LEADER, *_checked(metadata))
         self.login = login
+        # The prefix of all keys that are asked for, to name it to people; set by the core.
+        self.scope = "leasekeeper/<namespace>/"
         self.calls = Route(channels)
         self.beats = Route(channels)
         self.watches = Route(channels)
@@ -155,7 +180,7 @@ class Engine:
 
     def public(self, fault: Fault) -> LeasekeeperError:
         """The error that users see for a fault of this engine."""
-        return public(fault, self.endpoints, self.login.user)
+        return public(fault, self.endpoints, self.login.user, self.scope)
 
     def metadata(self) -> Metadata:
         """What is sent along with every call."""
@@ -186,7 +211,7 @@ class Engine:
         else:
             reply = yield from self._with_login(call, over, self._now() + call.timeout_s)
         if call.method.linearizable:
-            revision: int = reply.header.revision  # type: ignore[attr-defined]
+            revision: int = reply.header.revision
             if revision > self.high_water:
                 self.high_water = revision
             elif revision < seen and call.strict:
@@ -230,14 +255,31 @@ class Engine:
         """Log in now, in this thread."""
         block(self._log_in(route, self._now() + timeout_s))
 
-    def _log_in(self, route: Route, until: float) -> Generator[Attempt, Message, None]:
+    def _log_in(self, route: Route, until: float) -> Generator[Step, Any, None]:
+        """See that there is a login, by one request for all who find it due at once.
+
+        It runs by itself, so that nobody's cancellation takes it away from the others.
+        """
+        while True:
+            ending, begun = self.login.join()
+            if ending is None:
+                return
+            if begun:
+                drive(self._logging_in(route, until), self.login.end)
+            try:
+                yield Joining(ending, max(0.05, until - self._now()))
+            except Fault as fault:
+                if begun or fault.kind is Kind.FIX or self._now() >= until:
+                    raise
+
+    def _logging_in(self, route: Route, until: float) -> Generator[Step, Any, None]:
         try:
             reply = yield from self._somewhere(AUTHENTICATE, self.login.request(), route, until)
         except Fault as fault:
             if not self.login.failed(fault):
                 raise
         else:
-            self.login.accepted(reply)  # type: ignore[arg-type]
+            self.login.accepted(reply)
 
     def _somewhere(self, method: Method, request: Message, route: Route, until: float) -> Exchange:
         """Each endpoint once at the most, as long as nothing was sent."""

@@ -100,9 +100,11 @@ def fault_of(error: grpc.RpcError, operation: str, endpoint: str) -> Fault:
     return Fault(kind, cause, shown, operation=operation, endpoint=endpoint)
 
 
-def public(fault: Fault, endpoints: Sequence[str] = (), user: str | None = None) -> LeasekeeperError:
-    """The error that users see for a fault."""
-    made = _fix_it(fault, endpoints, user)
+def public(
+    fault: Fault, endpoints: Sequence[str] = (), user: str | None = None, scope: str = "leasekeeper/<namespace>/"
+) -> LeasekeeperError:
+    """The error that users see for a fault. ``scope`` is the prefix of the keys that a user needs rights for."""
+    made = _fix_it(fault, endpoints, user, scope)
     if made is not None:
         return made
     where = ", ".join(endpoints) or fault.endpoint
@@ -120,7 +122,7 @@ def public(fault: Fault, endpoints: Sequence[str] = (), user: str | None = None)
     )
 
 
-def _fix_it(fault: Fault, endpoints: Sequence[str], user: str | None) -> LeasekeeperError | None:
+def _fix_it(fault: Fault, endpoints: Sequence[str], user: str | None, scope: str) -> LeasekeeperError | None:
     """What only a person can mend, in words that say what to do."""
     where = ", ".join(endpoints) or fault.endpoint
     match fault.cause:
@@ -133,7 +135,7 @@ def _fix_it(fault: Fault, endpoints: Sequence[str], user: str | None) -> Leaseke
                 detail=fault.text,
             )
         case Cause.LOGIN_NEEDED | Cause.LOGIN_REFUSED | Cause.LOGIN_STALE | Cause.DENIED:
-            return _refused(fault, where, user)
+            return _refused(fault, where, user, scope)
         case Cause.REWOUND:
             return StoreRewound(
                 f"etcd's revision went back from {fault.seen} to {fault.now}, as after a restore from a backup: run"
@@ -159,14 +161,14 @@ def _fix_it(fault: Fault, endpoints: Sequence[str], user: str | None) -> Leaseke
     )
 
 
-def _refused(fault: Fault, where: str, user: str | None) -> AuthError:
+def _refused(fault: Fault, where: str, user: str | None, scope: str) -> AuthError:
     who = f"user {user!r}" if user else "a client without a user"
     denied = fault.cause is Cause.DENIED
     texts = {
         Cause.LOGIN_NEEDED: f"etcd at {where} asks for a login and none is configured: give user and password",
         Cause.LOGIN_REFUSED: f"etcd at {where} refuses {who}: wrong user or password",
         Cause.LOGIN_STALE: f"etcd at {where} refuses the login of {who}, also after a second one",
-        Cause.DENIED: f"etcd at {where} denies {fault.operation} to {who}: its role must cover the namespace's keys"
-        " (read and write under leasekeeper/<namespace>/)",
+        Cause.DENIED: f"etcd at {where} denies {fault.operation} to {who}: give its role the right to read and write"
+        f" all keys with the prefix {scope}",
     }
     return AuthError(texts[fault.cause], user=user, denied=denied, operation=fault.operation)
