@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from leasekeeper.protocol.plan import Fault, Kind, Plan, Wait
+from leasekeeper.protocol.plan import BACKOFF_FIRST_S, BACKOFF_MAX_S, Fault, Kind, Plan, Sleep, Wait
 from leasekeeper.protocol.session import Session, grant, renew
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class Want(NamedTuple):
 
 def lend(ctx: Context, want: Want) -> Plan[Session]:
     """A session whose proof is fresh: one at hand, one that another plan is opening, or a new one."""
+    pause_s = BACKOFF_FIRST_S
     while True:
         found = ctx.sessions.lend(want.timing)
         if found is None:
@@ -56,6 +57,8 @@ def lend(ctx: Context, want: Want) -> Plan[Session]:
             return found
         if ctx.now() >= want.limit:
             raise Fault(Kind.RETRY, text="beats are answered too slowly", operation="LeaseKeepAlive")
+        yield Sleep(pause_s)
+        pause_s = min(BACKOFF_MAX_S, 2 * pause_s)
 
 
 def _open(ctx: Context, want: Want) -> Plan[Session]:

@@ -23,7 +23,20 @@ from leasekeeper.protocol.authority import Authority, passes
 from leasekeeper.protocol.keys import Claim, Epoch, read_claim, read_epoch
 from leasekeeper.protocol.leave import GIVE_UP_S, give_up
 from leasekeeper.protocol.lend import Want, lend
-from leasekeeper.protocol.plan import RANGE, TXN, Cause, Fault, Kind, Plan, Sleep, Wait, Watch, persist
+from leasekeeper.protocol.plan import (
+    BACKOFF_FIRST_S,
+    BACKOFF_MAX_S,
+    RANGE,
+    TXN,
+    Cause,
+    Fault,
+    Kind,
+    Plan,
+    Sleep,
+    Wait,
+    Watch,
+    persist,
+)
 from leasekeeper.protocol.prepared import prepared
 
 if TYPE_CHECKING:
@@ -245,6 +258,7 @@ def _wait_turn(ctx: Context, want: Want, slot: Slot, place: Place) -> Plan[None]
     ahead, read_at = place.ahead, place.read_at
     session = slot.session
     until = want.until
+    pause_s = BACKOFF_FIRST_S
     while True:
         if ahead is not None:
             watch = yield Watch((slot.key, ahead), read_at + 1)
@@ -268,7 +282,11 @@ def _wait_turn(ctx: Context, want: Want, slot: Slot, place: Place) -> Plan[None]
             return
         if until is not None and ctx.now() >= until:
             raise _TimeUp
-        ahead, read_at = (before[0].key if before else None), reply.header.revision
+        still, ahead, read_at = ahead, (before[0].key if before else None), reply.header.revision
+        if ahead == still:
+            # Woken for nothing: a watch that cannot tell must not make the waiter ask without a pause.
+            yield Sleep(pause_s)
+            pause_s = min(BACKOFF_MAX_S, 2 * pause_s)
 
 
 def _is_head(first: pb.KeyValue, slot: Slot) -> bool:

@@ -30,6 +30,7 @@ from leasekeeper.protocol.actions import (
     Revoke,
     Vacate,
 )
+from leasekeeper.protocol.authority import NEVER
 from leasekeeper.protocol.heartbeat import Heartbeat
 from leasekeeper.protocol.plan import KEEP_ALIVE, Call, Cause, Fault
 from leasekeeper.runtime.events import BeatMissed, Event, StateChanged
@@ -72,6 +73,8 @@ class Heart:
         self._inbox: SimpleQueue[Callable[[], Iterable[Action]] | None] = SimpleQueue()
         self._newcomers: deque[Slot] = deque()
         self._last: dict[int, Connection] = {}
+        # When a watch of a session last ended without telling what happened.
+        self._blind_s: dict[int, float] = {}
         self._lock = threading.Lock()
         # Around every transition of a lease, whichever thread makes it; never held across anything that waits.
         self.transition = threading.Lock()
@@ -139,6 +142,7 @@ class Heart:
         """No more beats for a session; called on the heart's own thread."""
         self._beats.discard(session)
         self._last.pop(session.lease_id, None)
+        self._blind_s.pop(session.lease_id, None)
 
     def close(self, timeout_s: float = 1.0) -> None:
         """No more beats; ends the thread."""
@@ -310,11 +314,17 @@ class Heart:
             return []
         if news is News.DELETED:
             return self._decide(self._beats.key_gone, authority)
-        # Written by somebody, or the history is gone: read it, and watch again from there.
+        # Written by somebody, or the history is gone: read it now, and watch again from the next reading on.
+        self._blind_s[authority.session.lease_id] = self._now()
         return self._decide(self._beats.read_soon, authority.session)
 
     def _watch_again(self, session: Session, revision: int) -> None:
-        """Watch the keys whose watch has ended, from where they were read to be still there."""
+        """Watch the keys whose watch has ended, from where they were read to be still there.
+
+        Not at once: where every watch is refused, that would be a storm.
+        """
+        if self._now() - self._blind_s.get(session.lease_id, NEVER) < session.timing.beat_s:
+            return
         for slot in list(session.slots.values()):
             authority = slot.authority
             if authority is not None and not authority.shown.final and slot.watching is None:
@@ -348,6 +358,7 @@ class Heart:
 
     def _end(self, session: Session) -> None:
         self._last.pop(session.lease_id, None)
+        self._blind_s.pop(session.lease_id, None)
         assert isinstance(session.ended, Flag)
         session.ended.set()
         self._pulse(session)

@@ -11,6 +11,7 @@ on from where each watch stands. One thread reads; it is started by the first wa
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
 from queue import SimpleQueue
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from leasekeeper.errors import Misuse
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol.plan import WATCH_PATH, Cause, Fault
 from leasekeeper.wire.status import fault_of, fault_of_text
@@ -34,6 +36,8 @@ RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 1.0
 # A denied watch is taken for a stale login at most this often.
 RELOGIN_EVERY_S = 5.0
+# What etcd may give instead of a watch's number when it refuses it.
+NO_NUMBER = -1
 
 
 class News(Enum):
@@ -77,6 +81,8 @@ class _Stream:
     def __init__(self, connection: Connection, metadata: Any) -> None:
         self.connection = connection
         self.outbox: SimpleQueue[pb.WatchRequest | None] = SimpleQueue()
+        # Watches asked for and not answered yet. etcd answers in order, and to refuse one it may give no number.
+        self._asked: deque[int] = deque()
         method = connection.channel.stream_stream(
             WATCH_PATH,
             request_serializer=pb.WatchRequest.SerializeToString,
@@ -87,6 +93,16 @@ class _Stream:
     def _requests(self) -> Iterator[pb.WatchRequest]:
         while (request := self.outbox.get()) is not None:
             yield request
+
+    def ask(self, watched: WatchedKey) -> None:
+        """Ask for a watch. Called under the hub's lock, so that the order is that of the requests."""
+        self._asked.append(watched.number)
+        self.outbox.put(watched.request())
+
+    def number_of(self, response: pb.WatchResponse) -> int:
+        """Which watch a response is about."""
+        asked = self._asked.popleft() if response.created and self._asked else NO_NUMBER
+        return asked if response.watch_id == NO_NUMBER else response.watch_id
 
     def end(self) -> None:
         """End it from this side."""
@@ -128,7 +144,8 @@ class WatchHub:
             watched = WatchedKey(self, self._number, key, start, puts, callback)
             if not self._closed:
                 self._watches[watched.number] = watched
-                self._send(watched.request())
+                if self._stream is not None:
+                    self._stream.ask(watched)
                 self._start()
                 return watched
         callback(News.BLIND)
@@ -214,8 +231,8 @@ class WatchHub:
                 self._heard(response, stream)
         except grpc.RpcError as error:
             self._broken(fault_of(error, "Watch", ""), heard)
-        except ValueError:
-            pass  # the channel was closed under the stream; the next round opens another one
+        except (ValueError, Misuse):
+            pass  # the channel was closed under the stream, or the keeper; the next round, if there is one, opens another
         finally:
             self._end(stream)
         return heard
@@ -232,7 +249,7 @@ class WatchHub:
                 return None
             self._stream, self._heard_s, self._asked_s = stream, self._now(), None
             for watched in self._watches.values():
-                stream.outbox.put(watched.request())
+                stream.ask(watched)
         return stream
 
     def _log_in(self) -> bool:
@@ -260,7 +277,7 @@ class WatchHub:
         news: News | None = None
         with self._lock:
             self._heard_s, self._asked_s = self._now(), None
-            watched = self._watches.get(response.watch_id)
+            watched = self._watches.get(stream.number_of(response))
             if watched is None:
                 return
             news = self._canceled(watched, response, stream) if response.canceled else _news_of(watched, response)
