@@ -222,6 +222,10 @@ class Authority:
         self.open = False
         return self.turn(Input.RELEASE)
 
+    def run_out(self, now_s: float) -> bool:
+        """Whether etcd may have let the lease go, for all that is proven."""
+        return now_s >= self.session.proof_s + self.timing.ttl
+
     def suspended_since(self) -> float:
         """When the proof grew too old, or will."""
         return self.session.proof_s + self.timing.pause_s

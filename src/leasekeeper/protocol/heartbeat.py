@@ -9,7 +9,10 @@ Rules:
 - An answer with TTL 0, or "lease not found", means that the lease is gone. One member saying so is enough: to be told
   "lost" wrongly costs a new acquire, to go on wrongly costs the promise. LOST is final.
 - A confirmed beat alone proves nothing about a key: every held key is read back at least once per TTL, watched in between,
-  and read back before authority is believed again after it had lapsed.
+  and read back before authority is believed again after it had lapsed. Where they cannot be read for a TTL, beats count no
+  more.
+- Where etcd refuses beats or reads in a way that only a person can mend (no login, no rights), a lease is not waited for
+  beyond its TTL.
 - What a read-back shows counts for the claims that it was begun for: a key may have gone to another claim meanwhile.
 - A key that seems gone shuts its gate at once; the next confirmed beat, sent for it, then tells ``deleted`` from
   ``revoked``. One beat asks for all keys that went together.
@@ -64,6 +67,8 @@ class _Pulse:
     late_at: float = math.inf
     sent_at: float = -math.inf
     misses: int = 0
+    # Etcd refuses what would prove it, and waiting does not help.
+    refused: bool = False
     idle_since: float | None = None
     # When the read-back in the air was started, and for which slots; True for those that were owned then.
     reading_since: float | None = None
@@ -155,7 +160,7 @@ class Heartbeat:
         for authority in pulse.session.authorities():
             if authority.overdue(now_s):
                 actions += self._lose(authority, "gave_up", now_s)
-            elif authority in pulse.questions and now_s >= authority.session.proof_s + authority.timing.ttl:
+            elif (authority in pulse.questions or pulse.refused) and authority.run_out(now_s):
                 actions += self._lose(authority, "expired", now_s)
             elif authority.state(now_s) is State.SUSPENDED and authority.turn(Input.PAUSE):
                 actions.append(Changed(authority, State.SUSPENDED))
@@ -174,6 +179,7 @@ class Heartbeat:
             if slot.leaving or _owned(slot)
         }
         if not pulse.reading:
+            pulse.session.read_s = now_s
             return self._proven(pulse, now_s) if pulse.session.reprove(now_s) else []
         pulse.reading_since = now_s
         return [ReadBack(pulse.session, tuple(pulse.reading))]
@@ -210,13 +216,14 @@ class Heartbeat:
             return actions + self._proven(pulse, now_s)
         return actions if pulse.reading_since is not None else actions + self._read(pulse, now_s)
 
-    def failed(self, session: Session, number: int, why: str, now_s: float) -> list[Action]:
-        """A beat came to nothing (its connection broke, its member refused)."""
+    def failed(self, session: Session, number: int, why: str, now_s: float, *, refused: bool = False) -> list[Action]:
+        """A beat came to nothing: its connection broke, its member refused (``refused``: for good)."""
         pulse = self._pulses.get(session.lease_id)
         if pulse is None or pulse.flying.pop(number, None) is None:
             return []
         if pulse.flying and number < max(pulse.flying):
             return []
+        pulse.refused = refused
         actions = self._miss(pulse, why)
         back_off_s = min(session.timing.beat_late_s, MISS_PAUSE_S * 2 ** min(pulse.misses, 8))
         pulse.next_at = now_s + back_off_s
@@ -256,6 +263,8 @@ class Heartbeat:
             slot, owned = asked.get(key, (None, False))
             if slot is not None:
                 actions += self._check(slot, owned, kv, now_s)
+        if since is not None:
+            session.read_s = max(session.read_s, since)
         if since is None or since < session.pending_sent_s:
             # Read before the beat that waits for it was sent: it shows nothing about the time after.
             return actions + self._read(pulse, now_s)
@@ -281,10 +290,11 @@ class Heartbeat:
             return [Remove(slot, kv.create_revision)]
         return []
 
-    def read_back_failed(self, session: Session, now_s: float) -> list[Action]:
-        """The keys could not be read: try again soon; nothing is proven meanwhile."""
+    def read_back_failed(self, session: Session, now_s: float, *, refused: bool = False) -> list[Action]:
+        """The keys could not be read: try again soon; nothing is proven meanwhile. ``refused``: and never will be."""
         pulse = self._pulses.get(session.lease_id)
         if pulse is not None:
+            pulse.refused = refused
             pulse.reading_since = None
             pulse.read_back_at = now_s + session.timing.beat_late_s
         return []
@@ -300,6 +310,7 @@ class Heartbeat:
     # ------------------------------------------------------------ leases
 
     def _proven(self, pulse: _Pulse, now_s: float) -> list[Action]:
+        pulse.refused = False
         held = [a for a in pulse.session.authorities() if a.state(now_s) is State.HELD]
         return [Proven(pulse.session), *(Changed(a, State.HELD) for a in held if a.turn(Input.PROVE))]
 

@@ -129,6 +129,7 @@ class Session:
         "pending_sent_s",
         "prepared",
         "proof_s",
+        "read_s",
         "retired",
         "slots",
         "timing",
@@ -149,6 +150,8 @@ class Session:
         # A beat confirmed after authority had lapsed, waiting for the keys to be read back: its proof, and when it was sent.
         self.pending_s = NEVER
         self.pending_sent_s = NEVER
+        # When the held keys were last asked for and found. A beat speaks of the lease; only reading speaks of them.
+        self.read_s = proof_s
         # How often authority has lapsed and had to be proven again.
         self.lapses = 0
         self.gone = False
@@ -176,23 +179,27 @@ class Session:
     def confirm(self, sent_s: float, ttl: int, now_s: float) -> bool:
         """A beat was confirmed with this TTL: whether the proof may move by itself.
 
-        When authority has lapsed it may not: the confirmation is kept until the keys have been read back.
+        It may not when authority has lapsed, nor when no held key could be read for a TTL: the confirmation is then kept
+        until the keys have been read back.
         """
         proof_s = proof_of(sent_s, ttl, self.timing)
-        if revives(self.age(now_s), self.timing):
+        if revives(self.age(now_s), self.timing) and self._keys_known(sent_s):
             self.proof_s = max(self.proof_s, proof_s)
             return True
-        if self.pending_s == NEVER:
-            self.lapses += 1
         if proof_s > self.pending_s:
             self.pending_s, self.pending_sent_s = proof_s, sent_s
         return False
+
+    def _keys_known(self, at_s: float) -> bool:
+        return at_s - self.read_s < self.timing.ttl or not self.authorities()
 
     def reprove(self, now_s: float) -> bool:
         """The keys were read back after a pending confirmation: let it count, unless it has lapsed in turn."""
         proof_s, self.pending_s, self.pending_sent_s = self.pending_s, NEVER, NEVER
         if self.gone or not revives(now_s - proof_s, self.timing):
             return False
+        if not revives(self.age(now_s), self.timing):
+            self.lapses += 1
         self.proof_s = max(self.proof_s, proof_s)
         return True
 

@@ -32,7 +32,7 @@ from leasekeeper.protocol.actions import (
 )
 from leasekeeper.protocol.authority import NEVER
 from leasekeeper.protocol.heartbeat import Heartbeat
-from leasekeeper.protocol.plan import KEEP_ALIVE, Call, Cause, Fault
+from leasekeeper.protocol.plan import KEEP_ALIVE, Call, Cause, Fault, Kind
 from leasekeeper.runtime.events import BeatMissed, Event, StateChanged
 from leasekeeper.runtime.reading import Reading
 from leasekeeper.runtime.signals import Flag
@@ -255,7 +255,8 @@ class Heart:
         if isinstance(result, pb.LeaseKeepAliveResponse):
             return self._decide(self._beats.answered, session, number, result.TTL)
         why = result.text or result.cause.value if isinstance(result, Fault) else repr(result)
-        return self._decide(self._beats.failed, session, number, why)
+        refused = isinstance(result, Fault) and result.kind is Kind.FIX
+        return self._decide(partial(self._beats.failed, refused=refused), session, number, why)
 
     def _read_back(self, session: Session, keys: tuple[bytes, ...]) -> None:
         reading = Reading(keys)
@@ -267,7 +268,7 @@ class Heart:
         if not reading.take(chunk, result):
             return []
         if reading.failed:
-            return self._decide(self._beats.read_back_failed, session)
+            return self._decide(partial(self._beats.read_back_failed, refused=reading.refused), session)
         actions = self._decide(self._beats.read_back, session, reading.found)
         self._watch_again(session, reading.revision)
         return actions

@@ -6,7 +6,7 @@ from typing import Any
 
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
-from leasekeeper.protocol.plan import TXN, Call
+from leasekeeper.protocol.plan import TXN, Call, Fault, Kind
 
 __all__ = ["Reading"]
 
@@ -17,13 +17,15 @@ OPS_MAX = 128
 class Reading:
     """Collects the answers; `take` says when there are no more to come."""
 
-    __slots__ = ("_outstanding", "chunks", "failed", "found", "revision")
+    __slots__ = ("_outstanding", "chunks", "failed", "found", "refused", "revision")
 
     def __init__(self, keys: tuple[bytes, ...]) -> None:
         self.chunks = [keys[i : i + OPS_MAX] for i in range(0, len(keys), OPS_MAX)]
         self._outstanding = len(self.chunks)
         self.found: dict[bytes, pb.KeyValue | None] = {}
         self.failed = False
+        # It failed in a way that only a person can mend.
+        self.refused = False
         # The lowest at which any of them was read: what happened later, a watch from there tells.
         self.revision = 0
 
@@ -37,6 +39,7 @@ class Reading:
         self._outstanding -= 1
         if not isinstance(result, pb.TxnResponse) or len(result.responses) != len(chunk):
             self.failed = True
+            self.refused |= isinstance(result, Fault) and result.kind is Kind.FIX
             return self._outstanding == 0
         for index, key in enumerate(chunk):
             kvs = m.range_kvs(result, index)
