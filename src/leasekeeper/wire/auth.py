@@ -121,7 +121,7 @@ class Joining:
         if error is not None:
             raise error
 
-    def start(self, done: Callable[[Callable[[], Message | Fault | None]], object]) -> Callable[[], object]:
+    def start(self, done: Callable[[Callable[[], Message | Fault | None]], None]) -> Callable[[], object]:
         """Have ``done`` called when it is over. It is bounded by the deadline of whoever began it."""
         self._ending.add_done_callback(lambda ending: done(lambda: _as_fault(ending.result())))
         return lambda: None

@@ -70,7 +70,7 @@ class Attempt:
             raise self._closed(error) from None
         return reply
 
-    def start(self, done: Callable[[Outcome], object]) -> Callable[[], object]:
+    def start(self, done: Callable[[Outcome], None]) -> Callable[[], object]:
         """Perform it in the background; returns what cancels it.
 
         ``done`` is called once, on a thread of grpc's, with what gives the reply or a Fault: called where it is wanted,
