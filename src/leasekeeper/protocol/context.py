@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from leasekeeper.errors import StoreRewound
-from leasekeeper.protocol.keys import Epoch, Keys, record_bytes, record_tail
+from leasekeeper.protocol.keys import UNREAD_EPOCH, Epoch, Keys, record_bytes, record_tail
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.authority import Authority
@@ -80,7 +80,7 @@ class Context:
     sessions: Sessions
     # Tell the engine that a lower revision is to be believed from now on, because the epoch was raised.
     accept_rewind: Callable[[], None]
-    epoch: Epoch = field(default_factory=Epoch)
+    epoch: Epoch = UNREAD_EPOCH
     _tails: dict[tuple[str, float, int], str] = field(default_factory=dict)
 
     def learn(self, epoch: Epoch, since: Epoch) -> None:
@@ -100,7 +100,9 @@ class Context:
 
     def take_in(self, epoch: Epoch) -> None:
         """Remember an epoch, unless a later one is known. After a rise lower revisions are believed: no token repeats."""
-        if epoch.number > self.epoch.number:
+        if self.epoch is UNREAD_EPOCH:
+            self.epoch = epoch  # nothing has risen: revisions that were seen still count
+        elif epoch.number > self.epoch.number:
             # In this order: a request under the new epoch must not be measured by what was seen under the old one.
             self.accept_rewind()
             self.epoch = epoch

@@ -42,7 +42,7 @@ def head(ctx: Context, name: str, until: float) -> Plan[tuple[pb.KeyValue, Claim
     """The claim that owns a name, as it is stored and as it reads; None when nobody claims it."""
     request = m.read_only((m.first_of(ctx.keys.queue(name)), m.get(ctx.keys.epoch)))
     reply = yield from persist(TXN, request, now=ctx.now, until=until)
-    first, epoch = m.range_kvs(reply, 0), read_epoch(m.range_kvs(reply, 1)).number
+    first, epoch = m.range_kvs(reply, 0), _epoch_in(ctx, reply)
     return (first[0], read_claim(ctx.keys, first[0], epoch)) if first else None
 
 
@@ -57,7 +57,7 @@ def claims(ctx: Context, name: str, until: float) -> Plan[list[Claim]]:
     queue = ctx.keys.queue(name)
     request = m.read_only((_range(queue, queue, CLAIMS_MAX, by_age=True), m.get(ctx.keys.epoch)))
     reply = yield from persist(TXN, request, now=ctx.now, until=until)
-    epoch = read_epoch(m.range_kvs(reply, 1)).number
+    epoch = _epoch_in(ctx, reply)
     return [read_claim(ctx.keys, kv, epoch) for kv in m.range_kvs(reply, 0)]
 
 
@@ -69,7 +69,7 @@ def page(ctx: Context, prefix: str, start: bytes | None, until: float) -> Plan[t
     begin = ctx.keys.starting(prefix)
     request = m.read_only((_range(begin, start or begin, PAGE, by_age=False), m.get(ctx.keys.epoch)))
     reply = yield from persist(TXN, request, now=ctx.now, until=until)
-    epoch = read_epoch(m.range_kvs(reply, 1)).number
+    epoch = _epoch_in(ctx, reply)
     kvs = m.range_kvs(reply, 0)
     found = [read_claim(ctx.keys, kv, epoch) for kv in kvs]
     queues = [
@@ -78,6 +78,13 @@ def page(ctx: Context, prefix: str, start: bytes | None, until: float) -> Plan[t
     ]
     more = bool(reply.responses) and reply.responses[0].response_range.more
     return queues, kvs[-1].key + b"\0" if more and kvs else None
+
+
+def _epoch_in(ctx: Context, reply: pb.TxnResponse) -> int:
+    """The number of the epoch in the second answer; remembered, so that a later rise is known for one."""
+    epoch = read_epoch(m.range_kvs(reply, 1))
+    ctx.take_in(epoch)
+    return epoch.number
 
 
 @dataclass(frozen=True, slots=True)

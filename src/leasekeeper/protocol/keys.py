@@ -25,6 +25,7 @@ from leasekeeper.fencing import EPOCH_MAX, make_token
 from leasekeeper.protocol import etcd_pb2 as pb
 
 __all__ = [
+    "UNREAD_EPOCH",
     "Claim",
     "Epoch",
     "Keys",
@@ -221,6 +222,10 @@ class Epoch:
 
     number: int = 0
     stored: bytes | None = None
+
+
+# What is assumed before it was read: most namespaces never need an epoch. It is this object, not its value, that says so.
+UNREAD_EPOCH = Epoch()
 
 
 def write_epoch(number: int, *, at: float, by: str) -> bytes:

@@ -20,7 +20,7 @@ from leasekeeper.fencing import make_token
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.authority import Authority, passes
-from leasekeeper.protocol.keys import Claim, Epoch, read_claim, read_epoch
+from leasekeeper.protocol.keys import UNREAD_EPOCH, Claim, Epoch, read_claim, read_epoch
 from leasekeeper.protocol.leave import GIVE_UP_S, give_up
 from leasekeeper.protocol.lend import Want, lend
 from leasekeeper.protocol.plan import (
@@ -184,6 +184,8 @@ def _enqueue(ctx: Context, want: Want, slot: Slot, make: RequestMaker) -> Plan[P
         slot.nonce, slot.record = ctx.record(want.note, slot.session.timing.ttl, epoch.number)
         reply = yield from _commit(ctx, want, slot, make(ctx, slot, epoch))
         if reply.succeeded:
+            if epoch is UNREAD_EPOCH:
+                ctx.take_in(Epoch())
             return _put_done(slot, epoch, reply)
         own, first = m.range_kvs(reply, 0), m.range_kvs(reply, 2)
         found = read_epoch(m.range_kvs(reply, 1))
@@ -243,11 +245,11 @@ def _epoch_rose(ctx: Context, since: Epoch, until: float) -> Plan[bool]:
     """The store went back. Go on only if an operator has raised the epoch above the one that was known before."""
     reply = yield from persist(RANGE, pb.RangeRequest(key=ctx.keys.epoch), now=ctx.now, until=until)
     epoch = read_epoch(list(reply.kvs))
-    if epoch.number <= since.number:
-        return False
+    rose = since is not UNREAD_EPOCH and epoch.number > since.number
     ctx.take_in(epoch)
-    ctx.accept_rewind()
-    return True
+    if rose:
+        ctx.accept_rewind()
+    return rose
 
 
 # ---------------------------------------------------------------- wait for the turn
