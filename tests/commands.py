@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +16,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from leasekeeper.cli.program import program
+from tests.support import until
 
 ROOT = Path(__file__).parent.parent
 END_S = 40.0
@@ -128,6 +129,18 @@ class Command:
     def json_lines(self) -> list[dict[str, Any]]:
         """The whole lines on stdout so far, each a JSON value."""
         return [json.loads(line) for line in list(self.lines) if line.endswith("\n")]
+
+    def until(self, predicate: Callable[[], Any]) -> Any:
+        """Wait until ``predicate`` is true while it runs, and return its value."""
+
+        def checked() -> Any:
+            ended = self.process.poll() is not None
+            value = predicate()
+            if ended and not value:
+                raise AssertionError(f"it ended with {self.process.returncode}: {self.out[-2000:]} {self.err[-2000:]}")
+            return value
+
+        return until(checked)
 
     def signal(self, number: int) -> None:
         """A signal to this process alone."""

@@ -13,7 +13,6 @@ from leasekeeper import Keeper, Timing
 from leasekeeper.testing import EtcdServer, FaultProxy
 from tests.commands import Command, call
 from tests.raw import RawEtcd
-from tests.support import until
 
 
 @pytest.fixture
@@ -43,7 +42,7 @@ def leases_of(raw: RawEtcd, namespace: str) -> set[int]:
 def test_held_until_told_to_stop(etcd: EtcdServer, raw: RawEtcd, namespace: str, number: int) -> None:
     """It holds, says so, and on INT, TERM or HUP gives the lease back and ends with 0; no key and no lease is left."""
     with Command("acquire", "job", "-o", "json", endpoint=etcd.endpoint, namespace=namespace) as command:
-        until(lambda: states(command) == ["HELD"])
+        command.until(lambda: states(command) == ["HELD"])
         leases = leases_of(raw, namespace)
         command.signal(number)
         done = command.end()
@@ -57,7 +56,7 @@ def test_held_until_told_to_stop(etcd: EtcdServer, raw: RawEtcd, namespace: str,
 def test_what_it_says_in_json(etcd: EtcdServer, raw: RawEtcd, namespace: str) -> None:
     """Each change of state is one line of JSON with the documented fields."""
     with Command("acquire", "job", "-o", "json", endpoint=etcd.endpoint, namespace=namespace) as command:
-        until(lambda: states(command))
+        command.until(lambda: states(command))
         (key,) = raw.claims(namespace)
         line = command.json_lines()[0]
     assert line.pop("at").endswith("Z")
@@ -81,7 +80,7 @@ def test_stopped_in_the_queue(
     """C44: A signal while it waits ends it with 128+N, in silence, and its entry and lease are gone when it has ended."""
     lease = keeper.acquire("job")
     with Command(*words, endpoint=etcd.endpoint, namespace=namespace) as command:
-        until(lambda: len(raw.claims(namespace)) == 2)
+        command.until(lambda: len(raw.claims(namespace)) == 2)
         entered = leases_of(raw, namespace) - {lease.lease_id}
         command.signal(number)
         done = command.end()
@@ -97,7 +96,7 @@ def test_signals_while_it_gives_up_change_nothing(
     """C10: An impatient user who presses Ctrl-C again cannot cut the clean-up short."""
     lease = keeper.acquire("job")
     with Command("acquire", "job", endpoint=etcd.endpoint, namespace=namespace) as command:
-        until(lambda: len(raw.claims(namespace)) == 2)
+        command.until(lambda: len(raw.claims(namespace)) == 2)
         for _ in range(5):
             command.signal(signal.SIGINT)
             time.sleep(0.01)
@@ -159,7 +158,7 @@ def test_a_hostile_owner_cannot_act_through_an_error(etcd: EtcdServer, raw: RawE
 def test_loss_ends_it_with_76(etcd: EtcdServer, raw: RawEtcd, namespace: str, how: str) -> None:
     """C04 C38: When etcd says that the claim is gone it says LOST with the reason and ends with 76."""
     with Command("acquire", "job", "-o", "json", endpoint=etcd.endpoint, namespace=namespace) as command:
-        until(lambda: states(command) == ["HELD"])
+        command.until(lambda: states(command) == ["HELD"])
         (key,) = raw.claims(namespace)
         if how == "revoked":
             raw.revoke(key.lease)
@@ -176,11 +175,11 @@ def test_loss_ends_it_with_76(etcd: EtcdServer, raw: RawEtcd, namespace: str, ho
 def test_suspension_is_told(proxy: FaultProxy, namespace: str) -> None:
     """C26: While the network is away it says SUSPENDED, and HELD again when the lease is proven again."""
     with Command("acquire", "job", "--ttl", "6", "-o", "json", endpoint=proxy.endpoint, namespace=namespace) as command:
-        until(lambda: states(command) == ["HELD"])
+        command.until(lambda: states(command) == ["HELD"])
         proxy.blackhole()
-        until(lambda: states(command)[-1] == "SUSPENDED")
+        command.until(lambda: states(command)[-1] == "SUSPENDED")
         proxy.heal()
-        until(lambda: states(command)[-1] == "HELD")
+        command.until(lambda: states(command)[-1] == "HELD")
         command.signal(signal.SIGTERM)
         assert command.end().code == 0
     tokens = {line["token"] for line in command.json_lines()}
@@ -192,7 +191,7 @@ def test_ttl_and_note_are_those_of_the_claim(etcd: EtcdServer, namespace: str) -
     with Command(
         "acquire", "job", "--ttl", "25", "--note", "by hand", endpoint=etcd.endpoint, namespace=namespace
     ) as command:
-        until(lambda: command.lines)
+        command.until(lambda: command.lines)
         owner = call("show", "job", "-o", "json", endpoint=etcd.endpoint, namespace=namespace).json["owner"]
     assert (owner["note"], owner["ttl_s"]) == ("by hand", 25)
 
@@ -200,7 +199,7 @@ def test_ttl_and_note_are_those_of_the_claim(etcd: EtcdServer, namespace: str) -
 def test_a_killed_holder_frees_the_name_by_time(etcd: EtcdServer, namespace: str) -> None:
     """C29 C51: After kill -9 the next one gets the name when the TTL is out."""
     with Command("acquire", "job", "--ttl", "2", endpoint=etcd.endpoint, namespace=namespace) as command:
-        until(lambda: command.lines)
+        command.until(lambda: command.lines)
         command.process.kill()
         command.end()
     with Keeper(etcd.endpoint, namespace=namespace, timing=Timing(ttl=2)) as keeper:

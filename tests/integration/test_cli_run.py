@@ -132,7 +132,7 @@ def test_it_waits_for_its_turn(etcd: EtcdServer, keeper: Keeper, raw: RawEtcd, n
     """The program does not begin before the lease is owned."""
     lease = keeper.acquire("job")
     with Command("run", "job", "--", "echo", "begun", endpoint=etcd.endpoint, namespace=namespace) as command:
-        until(lambda: len(raw.claims(namespace)) == 2)
+        command.until(lambda: len(raw.claims(namespace)) == 2)
         assert command.out == ""
         lease.release()
         assert command.end().code == 0
@@ -144,7 +144,7 @@ def test_signals_reach_the_program(etcd: EtcdServer, namespace: str, number: int
     """TERM, INT, HUP and USR1 are passed on, and the program's answer to them is the exit code."""
     script = f"trap 'exit 42' {signal.Signals(number).name[3:]}; echo ready; while :; do sleep 0.05; done"
     with Command("run", "job", "--", "sh", "-c", script, endpoint=etcd.endpoint, namespace=namespace) as command:
-        until(lambda: command.lines)
+        command.until(lambda: command.lines)
         command.signal(number)
         assert command.end().code == 42
 
@@ -154,7 +154,7 @@ def test_the_lease_outlives_the_last_process(etcd: EtcdServer, raw: RawEtcd, nam
     script = "trap 'sleep 1; echo done; exit 0' TERM; echo $$; while :; do sleep 0.05; done"
     words = ["run", "job", "--ttl", "2", "--", "sh", "-c", script]
     with Command(*words, endpoint=etcd.endpoint, namespace=namespace) as command:
-        until(lambda: command.lines)
+        command.until(lambda: command.lines)
         pid = int(command.lines[0])
         command.signal(signal.SIGTERM)
         while raw.claims(namespace):
@@ -170,7 +170,7 @@ def test_what_does_not_obey_is_killed_after_the_grace(etcd: EtcdServer, raw: Raw
     script = "trap '' TERM; echo $$; while :; do sleep 0.05; done"
     words = ["run", "job", "--grace", "500ms", "--", "sh", "-c", script]
     with Command(*words, endpoint=etcd.endpoint, namespace=namespace) as command:
-        until(lambda: command.lines)
+        command.until(lambda: command.lines)
         command.signal(signal.SIGTERM)
         assert command.end().code == 137
     assert not alive(int(command.lines[0]))
@@ -181,7 +181,7 @@ def test_loss_kills_the_program(etcd: EtcdServer, raw: RawEtcd, namespace: str) 
     """C07: When the claim is deleted the tree is killed, the exit code is 76, and one line says why."""
     script = "sleep 1000 & echo $$ $!; wait"
     with Command("run", "job", "--", "sh", "-c", script, endpoint=etcd.endpoint, namespace=namespace) as command:
-        until(lambda: command.lines)
+        command.until(lambda: command.lines)
         raw.delete(raw.claims(namespace)[0].key)
         done = command.end()
     assert done.code == 76
@@ -194,7 +194,7 @@ def test_a_success_does_not_hide_a_loss(etcd: EtcdServer, raw: RawEtcd, namespac
     with Command(
         "run", "job", "--", "sh", "-c", "echo; read x", endpoint=etcd.endpoint, namespace=namespace
     ) as command:
-        until(lambda: command.lines)
+        command.until(lambda: command.lines)
         raw.delete(raw.claims(namespace)[0].key)
         assert command.process.stdin is not None
         try:
@@ -209,7 +209,7 @@ def test_the_program_stands_still_without_proof(proxy: FaultProxy, namespace: st
     """C26: While the network is away the program is frozen, and it goes on when the lease is proven again."""
     words = ["run", "job", "--ttl", "6", "--", "sh", "-c", "echo $$; read x; echo went on"]
     with Command(*words, endpoint=proxy.endpoint, namespace=namespace) as command:
-        until(lambda: command.lines)
+        command.until(lambda: command.lines)
         pid = int(command.lines[0])
         proxy.blackhole()
         until(lambda: stopped(pid))

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from leasekeeper.runtime.core import Core
 
 LOOK_EVERY_S = 1.0
+# So long without an answer, and the user is told that etcd is away.
+AWAY_AFTER_S = 3.0
 # Owners' leases are asked about less often: nothing is decided on them.
 OVERDUE_EVERY_S = 5.0
 STYLES = {"owner": "green", "ended": "", "left": "dim", "waiting": "", "free": "bold", "overdue": "bold red"}
@@ -73,19 +75,19 @@ class Watcher:
     def events(self, until: float | None) -> Iterator[Told]:
         """Events until ``until``. Fails only if etcd cannot be read at the start, or for what a person must mend."""
         now = self._core.now
-        yield from self._look()
+        yield from self._look(ASK_S if until is None else max(AWAY_AFTER_S, min(ASK_S, until - now())))
         while until is None or now() < until:
             time.sleep(LOOK_EVERY_S if until is None else max(0.0, min(LOOK_EVERY_S, until - now())))
             try:
-                found = self._look()
+                found = self._look(AWAY_AFTER_S)
             except TryLater as error:
                 self._went_away(error)
             else:
                 self._came_back()
                 yield from found
 
-    def _look(self) -> list[Told]:
-        until = self._core.until(ASK_S)
+    def _look(self, ask_s: float) -> list[Told]:
+        until = self._core.until(ask_s)
         mark = self._core.run(inspect.last_change(self._core.ctx, self._prefix, until))
         found: list[Told] = []
         if mark != self._mark:
