@@ -63,7 +63,7 @@ def epoch_is(key: bytes, epoch: Epoch) -> pb.Compare:
 
 
 def get(key: bytes, *, keys_only: bool = False) -> pb.RequestOp:
-    """Read one key."""
+    """Read one key. ``keys_only`` leaves out the value, and on etcd 3.7 the lease as well."""
     return pb.RequestOp(request_range=_Range(key=key, keys_only=keys_only))
 
 

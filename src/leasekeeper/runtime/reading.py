@@ -31,8 +31,8 @@ class Reading:
 
     @staticmethod
     def call(chunk: tuple[bytes, ...], timeout_s: float) -> Call:
-        """What to ask for one chunk: linearizable, without the values."""
-        return Call(TXN, m.read_only(m.get(key, keys_only=True) for key in chunk), timeout_s)
+        """What to ask for one chunk, linearizably; not for keys only, because etcd 3.7 then leaves out the lease."""
+        return Call(TXN, m.read_only(m.get(key) for key in chunk), timeout_s)
 
     def take(self, chunk: tuple[bytes, ...], result: Any) -> bool:
         """One answer, or what came instead; whether it was the last."""
