@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,11 +19,13 @@ from leasekeeper.protocol.leave import remove, withdraw
 from leasekeeper.protocol.lend import Want
 from leasekeeper.protocol.plan import Fault, Plan
 from leasekeeper.protocol.session import Session, Slot, revoke
+from leasekeeper.runtime import fork
 from leasekeeper.runtime.aio import Asyncio
 from leasekeeper.runtime.announce import Announcer
 from leasekeeper.runtime.background import Background
 from leasekeeper.runtime.blocking import Blocking
 from leasekeeper.runtime.events import CleanupFailed, Dropped, Event, Observer
+from leasekeeper.runtime.fork import HERE
 from leasekeeper.runtime.heart import Heart
 from leasekeeper.runtime.sessions import SessionTable
 from leasekeeper.timing import Timing
@@ -49,7 +50,7 @@ class Core:
     """One keeper's machinery. Makes no I/O and starts no thread until it is used.
 
     In a forked child every lease is LOST, nothing is released and nothing can be acquired: the parent goes on unharmed,
-    and the child makes a keeper of its own.
+    and the child makes a keeper of its own. One that was not used before the fork has nothing to lose and works in both.
     """
 
     def __init__(
@@ -72,8 +73,9 @@ class Core:
             raise ConfigError(field="tls", value=tls, expected="a leasekeeper.TLS, or None")
         self.timing = timing or Timing()
         self.now = now = clock.now
-        self.pid = os.getpid()
         self.forked = False
+        # A connection that is lent is in use already.
+        self.used = channel is not None
         self.closed = False
         self.engine = Engine(
             Channels(parse_endpoints(endpoints), tls=tls, lent=channel), Login(user, password, now), metadata, now
@@ -85,14 +87,15 @@ class Core:
         keys = Keys(namespace)
         self.engine.scope = keys.root
         self.sessions = SessionTable(keys, now, self.heart, self._dropped)
-        self.ctx = _context(keys, holder, self)
+        self._make_context = partial(_context, keys, holder, self)
+        self.ctx = self._make_context()
         self.blocking = Blocking(self.engine, self.hub, self.background.detach, now)
         self.asyncio = Asyncio(self.engine, self.hub, self.background.detach, now)
         self.background.interpreter = self.blocking
         self.heart.remove = self._remove
         self.heart.vacate = self.sessions.vacate
         self.heart.revoke = self._revoke
-        _CORES.add(self)
+        fork.register(self)
 
     # ------------------------------------------------------------ asking
 
@@ -107,7 +110,8 @@ class Core:
 
     def check_usable(self) -> None:
         """Raise Misuse for a keeper that is closed or was made before a fork."""
-        if self.forked or os.getpid() != self.pid:
+        fork.check_process()
+        if self.forked:
             raise Misuse("this keeper was made before a fork: make a new Keeper in the child process")
         if self.closed:
             raise Misuse("the keeper is closed")
@@ -119,6 +123,7 @@ class Core:
 
     def run(self, plan: Plan[Any]) -> Any:
         """Run a plan in this thread, with the errors that users see."""
+        self.used = True
         try:
             return self.blocking.run(plan)
         except Fault as fault:
@@ -126,6 +131,7 @@ class Core:
 
     async def arun(self, plan: Plan[Any]) -> Any:
         """Run a plan under asyncio, with the errors that users see."""
+        self.used = True
         try:
             return await self.asyncio.run(plan)
         except Fault as fault:
@@ -150,7 +156,7 @@ class Core:
 
     def _dropped(self, slot: Slot) -> None:
         """A lease was garbage-collected without a release. Called from anywhere, so it only leaves notes."""
-        if self.forked or self.closed:
+        if self.forked or self.closed or not HERE[0]:
             return
         slot.leaving = True
         self.background.detach(partial(self._give_up_dropped, slot))
@@ -180,7 +186,8 @@ class Core:
 
     def close(self) -> None:
         """End every lease (LOST, reason ``closed``) and revoke what etcd still holds for this keeper, within a bound."""
-        if self.closed or self.forked or os.getpid() != self.pid:
+        fork.check_process()
+        if self.closed or self.forked:
             self.closed = True
             return
         self.closed = True
@@ -215,8 +222,26 @@ class Core:
                 else:
                     break
 
+    # ------------------------------------------------------------ forks
+
+    def quiet(self, until: float) -> None:
+        """A fork is about to come."""
+        if not (self.closed or self.forked):
+            self.hub.quiet(until - time.monotonic())
+
+    def go_on(self) -> None:
+        """The fork is done, and this is the parent."""
+        if not self.forked:
+            self.hub.go_on()
+
     def after_fork(self) -> None:
         """In a child: every gate shuts. No lock is taken (its holder may not exist here), nothing is closed or sent."""
+        if self.forked:
+            return
+        if not self.used:
+            self.hub.go_on()
+            self.ctx = self._make_context()
+            return
         self.forked = True
         _ORPHANS.append(self)
         for session in self.sessions.all():
@@ -235,15 +260,15 @@ def check_timeout(timeout: object) -> float:
 
 
 def _context(keys: Keys, holder: str | None, core: Core) -> Context:
-    host = socket.gethostname()
+    host, pid = socket.gethostname(), os.getpid()
     if holder is None:
-        holder = f"{host}:{core.pid}:{os.urandom(4).hex()}"
+        holder = f"{host}:{pid}:{os.urandom(4).hex()}"
     check_name(holder, "holder")
     return Context(
         keys=keys,
         holder=holder,
         host=host,
-        pid=core.pid,
+        pid=pid,
         now=core.now,
         wall=time.time,
         new_nonce=lambda: os.urandom(12).hex(),
@@ -253,16 +278,5 @@ def _context(keys: Keys, holder: str | None, core: Core) -> Context:
     )
 
 
-_CORES: weakref.WeakSet[Core] = weakref.WeakSet()
 # What a child inherited is kept, never closed: closing would speak on the parent's connections.
 _ORPHANS: list[Core] = []
-
-
-def _after_fork_in_child() -> None:
-    for core in list(_CORES):
-        core.after_fork()
-
-
-_register: Callable[..., None] | None = getattr(os, "register_at_fork", None)
-if _register is not None:
-    _register(after_in_child=_after_fork_in_child)

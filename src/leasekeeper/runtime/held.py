@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from leasekeeper.protocol.gate import lost, not_provable, parting, refusal, wait
 from leasekeeper.protocol.leave import release
 from leasekeeper.runtime.core import Core, check_timeout, observers
 from leasekeeper.runtime.events import Acquired, Released
+from leasekeeper.runtime.fork import HERE, check_process
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.plan import Plan
@@ -50,13 +50,13 @@ class Held:
     @property
     def state(self) -> State:
         """HELD, SUSPENDED, LOST or RELEASED, at this moment, by this process's own clock."""
-        self._check_process()
+        check_process()
         return self._authority.state(self._now())
 
     @property
     def loss(self) -> Loss | None:
         """Why and when the lease was lost; None while it was not."""
-        self._check_process()
+        check_process()
         return self._authority.loss
 
     @property
@@ -81,7 +81,7 @@ class Held:
 
     def remaining(self) -> float:
         """Seconds of proven authority left; 0.0 when there is none. Fits as a timeout for the next call."""
-        self._check_process()
+        check_process()
         return self._authority.remaining(self._now())
 
     def deadlines(self) -> tuple[float, float]:
@@ -89,7 +89,7 @@ class Held:
 
         For supervisors that keep the gate on a clock of their own; both lie in the past when there is no authority.
         """
-        self._check_process()
+        check_process()
         if not self._authority.open:
             return float("-inf"), float("-inf")
         proof_s = self._session.proof_s
@@ -113,15 +113,10 @@ class Held:
             Misuse: ``need`` is more than this lease's TTL can ever prove.
         """
         age = self._now() - self._session.proof_s
-        if self._authority.open and age < self._pause_s and age + need <= self._authority_s and need >= 0.0:
+        if self._authority.open and HERE[0] and age < self._pause_s and age + need <= self._authority_s and need >= 0.0:
             return self.token
-        self._check_process()
+        check_process()
         raise refusal(self._authority, need, self._now())
-
-    def _check_process(self) -> None:
-        """Belt and braces: a fork that Python was not told of shuts the gate here, at the latest by the clock."""
-        if self._core.pid != os.getpid() and not self._core.forked:
-            self._core.after_fork()
 
     def compares(self) -> tuple[pb.Compare, ...]:
         """Etcd compares that hold exactly as long as this claim's key exists: put them into a transaction of your own.
@@ -155,13 +150,13 @@ class Held:
     # ------------------------------------------------------------ plans
 
     def _waiting(self, need: float, timeout: float | None) -> Plan[int]:
-        self._check_process()
+        check_process()
         until = None if timeout is None else self._now() + check_timeout(timeout)
         return wait_held(self._authority, need, until, self._now)
 
     def _begin_release(self) -> tuple[bool, bool]:
         """Shut the gate before anything is sent: (whether it was owned until now, whether authority had lapsed)."""
-        self._check_process()
+        check_process()
         lapsed = self._authority.remaining(self._now()) <= 0
         return self._core.release(self._authority), lapsed
 
@@ -185,7 +180,7 @@ class Held:
         return parting(self._authority, removed, lapsed, self._now())
 
     def _critical_end(self, lapses: int) -> LeaseLost | None:
-        self._check_process()
+        check_process()
         return not_provable(self._authority, lapses, self._now())
 
 

@@ -123,6 +123,9 @@ class WatchHub:
         self._stream: _Stream | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._quiet = False
+        # Whether the thread is inside of grpc.
+        self._inside = False
         self._heard_s = 0.0
         self._asked_s: float | None = None
         self._relogin_s = -RELOGIN_EVERY_S
@@ -162,6 +165,25 @@ class WatchHub:
             stream.end()
         for watched in watches:
             watched.callback(News.BLIND)
+
+    def quiet(self, left_s: float) -> bool:
+        """Close the stream and open none until `go_on`; whether the thread has left grpc within ``left_s`` seconds.
+
+        The watches stay, and go on from where they stand.
+        """
+        with self._lock:
+            self._quiet = True
+            stream = self._stream
+        if stream is not None:
+            stream.end()
+        with self._lock:
+            return self._wanted.wait_for(lambda: not self._inside, max(0.0, left_s))
+
+    def go_on(self) -> None:
+        """The end of `quiet`."""
+        with self._lock:
+            self._quiet = False
+            self._wanted.notify_all()
 
     def tick(self, now_s: float) -> None:
         """Look whether the stream is alive; called now and then by the heart. Never blocks."""
@@ -208,14 +230,17 @@ class WatchHub:
                 return
             pause_s = RETRY_FIRST_S if heard else min(RETRY_MAX_S, 2 * pause_s)
             with self._lock:
+                self._inside = False
+                self._wanted.notify_all()
                 if not self._closed:
                     self._wanted.wait(pause_s)
 
     def _await_wanted(self) -> bool:
         """Until there is something to watch; False when the hub is closed."""
         with self._lock:
-            while not self._watches and not self._closed:
+            while (self._quiet or not self._watches) and not self._closed:
                 self._wanted.wait()
+            self._inside = not self._closed
             return not self._closed
 
     def _one_stream(self) -> bool:
@@ -244,7 +269,7 @@ class WatchHub:
         connection = self._engine.watches.connection()
         stream = _Stream(connection, self._engine.metadata())
         with self._lock:
-            if self._closed:
+            if self._closed or self._quiet:
                 stream.end()
                 return None
             self._stream, self._heard_s, self._asked_s = stream, self._now(), None
@@ -266,7 +291,7 @@ class WatchHub:
         with self._lock:
             if self._stream is stream:
                 self._stream = None
-        if not self._closed:
+        if not (self._closed or self._quiet):
             self._engine.watches.advance(stream.connection)
 
     def _broken(self, fault: Fault, heard: bool) -> None:
