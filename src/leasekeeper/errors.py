@@ -31,6 +31,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+# So much of a wrong value is shown in a message of one line.
+SHOWN_MAX = 200
+
+
+def _shown(value: object) -> str:
+    """A value as one line of text, whatever it is: some cannot even be printed."""
+    try:
+        text = repr(value).replace("\n", " ")
+    except Exception:  # noqa: BLE001 - the mistake to tell of is another one
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
+
+
 def _restore(cls: type[LeasekeeperError], args: tuple[Any, ...], state: dict[str, Any]) -> LeasekeeperError:
     error = cls.__new__(cls, *args)
     error.args = args
@@ -222,11 +235,11 @@ class ConfigError(FixIt):
         expected: str = "",
     ) -> None:
         if message is None and field:
-            message = f"{field}={value!r}: expected {expected}"
+            message = f"{field}={_shown(value)}: expected {expected}"
         super().__init__(message)
         self.field = field
-        # repr, not the object: it must pickle, and a value may be anything at all.
-        self.value = value if isinstance(value, (str, int, float, type(None))) else repr(value)
+        # Its text, not the object: it must pickle, and a value may be anything at all.
+        self.value = value if isinstance(value, (str, int, float, type(None))) else _shown(value)
         self.expected = expected
 
 

@@ -25,6 +25,8 @@ __all__ = ["TTL_MAX_S", "TTL_MIN_S", "Timing"]
 TTL_MIN_S = 1.0
 # A crashed owner blocks its name for a whole TTL. More than a day is a mistake in units, not a wish.
 TTL_MAX_S = 86_400.0
+# Some thirty years: as good as no bound at all.
+PATIENCE_MAX_S = 1e9
 # What a server may add on its own: etcd's minimum TTL is 1.5 election timeouts, at most 75 s.
 SERVER_MINIMUM_MAX_S = 120.0
 
@@ -36,12 +38,10 @@ MARGIN_MIN_S = 0.25
 
 def _seconds(field: str, value: object, *, low: float, high: float) -> float:
     """``value`` as seconds, or a ConfigError that names the field and its bounds."""
-    expected = f"seconds from {low:g} to {high:g}"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ConfigError(field=field, value=value, expected=expected)
-    if not math.isfinite(value) or not low <= value <= high:
-        raise ConfigError(field=field, value=value, expected=expected)
-    return float(value)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not low <= value <= high:  # type: ignore[operator]
+        raise ConfigError(field=field, value=value, expected=f"seconds from {low:g} to {high:g}")
+    return float(value)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Timing:
         for name in ("give_up_after", "max_hold"):
             value = getattr(self, name)
             if value is not None:
-                _seconds(name, value, low=0.01, high=math.inf)
+                _seconds(name, value, low=0.01, high=PATIENCE_MAX_S)
         margin_s = max(MARGIN_MIN_S, ttl * MARGIN_SHARE) if self.margin is None else self.margin
         self._set("beat_s", ttl * BEAT_SHARE if self.beat_every is None else self.beat_every)
         self._set("pause_s", ttl * PAUSE_SHARE if self.pause_after is None else self.pause_after)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
@@ -43,6 +44,7 @@ __all__ = [
 NAME_MAX = 255
 NOTE_MAX = 1024
 RECORD_MAX_BYTES = 64 * 1024
+NUMBER_MAX = 2**53
 FORMAT = 1
 
 Flag = Literal["ok", "foreign", "newer", "corrupt"]
@@ -108,7 +110,9 @@ class Keys:
         return f"{self.root}lease/".encode()
 
     def starting(self, prefix: str) -> bytes:
-        """The prefix of all claims on names that begin with ``prefix``."""
+        """The prefix of all claims on names that begin with ``prefix``; ConfigError if no name can."""
+        if prefix:
+            check_name(prefix, "prefix")
         return self.leases + escape(prefix).encode()
 
     def queue(self, name: str) -> bytes:
@@ -170,8 +174,33 @@ class Claim:
     flag: Flag = "ok"
 
 
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and not _has_surrogate(value)
+
+
+def _is_number(value: object) -> bool:
+    # JSON as Python reads it knows NaN, infinities and integers of any length.
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= NUMBER_MAX
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and _is_number(value)
+
+
+RECORD_FIELDS: dict[str, Callable[[object], bool]] = {
+    "nonce": _is_text,
+    "holder": _is_text,
+    "host": _is_text,
+    "pid": _is_whole,
+    "note": _is_text,
+    "claimed_at": _is_number,
+    "ttl": _is_number,
+    "epoch": lambda value: isinstance(value, int) and _is_whole(value) and 0 <= value <= EPOCH_MAX,
+}
+
+
 def _record_fields(value: bytes) -> tuple[Flag, dict[str, Any]]:
-    """The readable fields of a stored record, each of the right type, and how far it could be read."""
+    """How far a stored record could be read, and its good fields: of the right type, printable, and within bounds."""
     if not value:
         return "foreign", {}
     try:
@@ -180,23 +209,11 @@ def _record_fields(value: bytes) -> tuple[Flag, dict[str, Any]]:
         return "corrupt" if value[:1] == b"{" else "foreign", {}
     if not isinstance(raw, dict) or "v" not in raw:
         return "foreign", {}
-    types: dict[str, tuple[type, ...]] = {
-        "nonce": (str,),
-        "holder": (str,),
-        "host": (str,),
-        "pid": (int,),
-        "note": (str,),
-        "claimed_at": (int, float),
-        "ttl": (int, float),
-        "epoch": (int,),
-    }
-    good = {k: raw[k] for k, t in types.items() if isinstance(raw.get(k), t) and not isinstance(raw[k], bool)}
-    if not 0 <= good.get("epoch", 0) <= EPOCH_MAX:
-        del good["epoch"]
-    version = raw["v"]
-    if isinstance(version, int) and version > FORMAT:
+    good = {name: raw[name] for name, is_good in RECORD_FIELDS.items() if name in raw and is_good(raw[name])}
+    version = raw["v"] if _is_whole(raw["v"]) else 0
+    if version > FORMAT:
         return "newer", good
-    return ("ok" if version == FORMAT and len(good) == len(types) else "corrupt"), good
+    return ("ok" if version == FORMAT and len(good) == len(RECORD_FIELDS) else "corrupt"), good
 
 
 def read_claim(keys: Keys, kv: pb.KeyValue, epoch: int) -> Claim:

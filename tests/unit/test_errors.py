@@ -1,0 +1,154 @@
+"""The errors: one tree split by who must act, readable in one line, and whole after a trip between processes."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+from typing import Any
+
+import pytest
+
+import leasekeeper
+from leasekeeper import errors
+from leasekeeper.errors import (
+    AuthError,
+    ConfigError,
+    FixIt,
+    LeasekeeperError,
+    LeaseLost,
+    LeaseSuspended,
+    Misuse,
+    NotAcquired,
+    OutcomeUnknown,
+    OutOfSpace,
+    StaleToken,
+    StopWork,
+    StoreRewound,
+    TryLater,
+    Unavailable,
+)
+from leasekeeper.protocol.authority import Loss
+from leasekeeper.protocol.keys import Claim
+
+ALL = [found for _, found in inspect.getmembers(errors, inspect.isclass) if issubclass(found, LeasekeeperError)]
+LOSS = Loss("revoked", 12.5, 3.25)
+CLAIM = Claim(name="n", key="leasekeeper/default/lease/n/1", token=7, create_revision=7, mod_revision=7, lease_id=1)
+
+FULL = [
+    LeaseLost("it is over", name="n", token=7, reason="revoked", loss=LOSS, in_doubt=True),
+    StaleToken("too old", resource="r", token=6, highest=7, holder="h"),
+    LeaseSuspended("wait", name="n", token=7, age_s=5.5, remaining_s=4.0, need_s=6.0),
+    NotAcquired("taken", name="n", owner=CLAIM, ahead=2, waited_s=1.5),
+    Unavailable("no answer", endpoints=("a:1", "b:2"), operation="Txn", detail="refused"),
+    OutOfSpace("full", endpoints=("a:1",), operation="Txn", detail="mvcc: database space exceeded"),
+    OutcomeUnknown("who knows", operation="epoch bump", detail="timed out"),
+    Misuse("do not"),
+    ConfigError(field="ttl", value=0, expected="more"),
+    AuthError("no", user="u", denied=True, operation="Txn"),
+    StoreRewound("back", seen=9, now=4),
+]
+each_error = pytest.mark.parametrize("error", FULL, ids=lambda error: type(error).__name__)
+
+
+def test_the_tree_says_who_must_act() -> None:
+    """DESIGN §6: stop, wait, fix; each error has exactly one of these answers."""
+    branches = {
+        StopWork: {LeaseLost, StaleToken},
+        TryLater: {LeaseSuspended, NotAcquired, Unavailable, OutOfSpace, OutcomeUnknown},
+        FixIt: {Misuse, ConfigError, AuthError, StoreRewound},
+    }
+    leaves = set(ALL) - {LeasekeeperError, *branches}
+    assert set().union(*branches.values()) == leaves
+    for branch, members in branches.items():
+        for leaf in leaves:
+            assert issubclass(leaf, branch) == (leaf in members)
+    assert OutOfSpace.__base__ is Unavailable
+    assert LeasekeeperError.__base__ is Exception
+
+
+def test_the_tree_in_the_docstring_is_the_tree() -> None:
+    """The tree drawn at the head of the module names every error under its parent."""
+    assert errors.__doc__ is not None
+    parents: list[tuple[int, str]] = []
+    drawn: dict[str, str] = {}
+    for line in errors.__doc__.splitlines():
+        name = line.lstrip("│├└─ ").partition(" ")[0]
+        if name not in {found.__name__ for found in ALL}:
+            continue
+        depth = line.index(name)
+        while parents and parents[-1][0] >= depth:
+            parents.pop()
+        drawn[name] = parents[-1][1] if parents else "Exception"
+        parents.append((depth, name))
+    assert drawn == {found.__name__: found.__mro__[1].__name__ for found in ALL}
+
+
+@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
+def test_the_default_message_is_the_first_line_of_the_docstring(kind: type[LeasekeeperError]) -> None:
+    """An error raised without words still says what it means, in one line."""
+    assert kind.__doc__ is not None
+    error = kind()
+    assert str(error) == error.message == kind.__doc__.splitlines()[0]
+    assert str(error)
+    assert "\n" not in str(error)
+
+
+@each_error
+def test_an_error_survives_pickle_with_its_attributes(error: LeasekeeperError) -> None:
+    """An error crosses a process pool with everything a program may branch on."""
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        again = pickle.loads(pickle.dumps(error, protocol))
+        assert type(again) is type(error)
+        assert (again.args, vars(again)) == (error.args, vars(error))
+    assert vars(copy.copy(error)) == vars(error)
+
+
+def test_every_leaf_is_pickled_above() -> None:
+    """A new error must be added to these tests, with all its attributes set."""
+    assert {type(error) for error in FULL} == set(ALL) - {LeasekeeperError, StopWork, TryLater, FixIt}
+    for error in FULL:
+        defaults = vars(type(error)())
+        assert all(vars(error)[name] != default for name, default in defaults.items()), type(error)
+
+
+@each_error
+def test_errors_can_be_imported_from_the_package(error: LeasekeeperError) -> None:
+    """Each leaf is a public name."""
+    assert getattr(leasekeeper, type(error).__name__) is type(error)
+
+
+def test_a_config_error_names_the_value_and_what_would_be_right() -> None:
+    """ConfigError says field, value and expectation, as text and as attributes."""
+    error = ConfigError(field="ttl", value=-1, expected="seconds from 1 to 86400")
+    assert str(error) == "ttl=-1: expected seconds from 1 to 86400"
+    assert (error.field, error.value, error.expected) == ("ttl", -1, "seconds from 1 to 86400")
+
+
+class Unprintable:
+    """A value that cannot even be shown."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+class Loud:
+    """A value that shows itself over many lines."""
+
+    def __repr__(self) -> str:
+        return "line\n" * 500
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Unprintable(), Loud(), object(), [1] * 10_000, "x" * 10_000, 10**5000, float("nan"), b"\xff", None],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_config_error_can_hold_anything(value: Any) -> None:
+    """Whatever the wrong value is, the error is one line of bounded length, and pickles."""
+    error = ConfigError(field="field", value=value, expected="something else")
+    assert "\n" not in str(error)
+    assert len(str(error)) < 400
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == str(error)
+    assert isinstance(again.value, (str, int, float, type(None)))
