@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 from leasekeeper.cli.tree.control import Exit, TreeState
 from tests.process.trees import (
     FAMILY_SIZE,
+    SRC,
     STILL,
     all_in_state,
     extend,
@@ -156,6 +159,30 @@ def test_a_signal_before_the_beginning_is_not_lost(mark: str, tmp_path: Path) ->
         with grow(["sleep", "3600"]) as tree:
             tree.signal(signal.SIGTERM)
             assert tree.wait(30) == Exit(143, killed_by_us=False)
+
+
+_NOT_YET = """
+import os, signal, socket, time
+from leasekeeper.cli.tree.guardian import Guardian
+ours, theirs = socket.socketpair()
+guardian = Guardian(theirs.detach(), os.getpid(), [])
+guardian.report_fd, guardian.pid = 99, os.fork()
+if guardian.pid == 0: time.sleep(3600)
+guardian.pass_on(signal.SIGTERM)
+time.sleep(0.2)
+print(os.waitpid(guardian.pid, os.WNOHANG), guardian.unsent)
+guardian.has_begun()
+os.waitpid(guardian.pid, 0)
+"""
+
+
+def test_a_signal_waits_until_the_program_has_begun() -> None:
+    """Between fork and execution a signal would hit a process that ignores it; it is kept until the program is there."""
+    env = {**os.environ, "PYTHONPATH": SRC}
+    ran = subprocess.run(
+        [sys.executable, "-c", _NOT_YET], env=env, capture_output=True, text=True, check=True, timeout=50
+    )
+    assert ran.stdout.startswith("(0, 0) [")
 
 
 def test_orphans_are_reaped(mark: str) -> None:

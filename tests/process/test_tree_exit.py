@@ -15,7 +15,7 @@ import pytest
 from leasekeeper.cli.tree.control import Exit, Tree, TreeState
 from leasekeeper.clock import boottime
 from leasekeeper.errors import ConfigError
-from tests.process.trees import SRC, Command, grow, members, python
+from tests.process.trees import SRC, Command, grow, members, python, watcher
 
 Start = Callable[..., Command]
 
@@ -87,13 +87,14 @@ def test_a_mebibyte_goes_through(start_command: Start) -> None:
 def test_a_pipe_ends_when_the_program_closes_it(start_command: Start) -> None:
     """Neither guardian nor sentinel holds a file of the program's open: the reader sees the end while the program lives."""
     readable, writable = os.pipe()
-    script = f"exec {writable}>&-; exec sleep 3600"
-    command = start_command(["sh", "-c", script], pass_fds_too=(writable,))
+    program = python("import os, sys, time; os.close(int(sys.argv[1])); time.sleep(3600)", str(writable))
+    command = start_command(program, pass_fds_too=(writable,))
     os.close(writable)
     with open(readable, "rb") as pipe:
         # The command itself had a copy, like any program that starts another; it closes it when told to.
         command.order("forget")
         assert pipe.read() == b""
+    assert not command.heard("Exited")
     command.order("end")
     command.until_heard("exit")
 
@@ -155,6 +156,8 @@ def test_the_program_leads_its_own_group(mark: str) -> None:
         assert program.pid == tree.pid == os.getpgid(tree.pid)
         assert len({os.getpgid(0), os.getpgid(tree.guardian_pid), tree.pid}) == 3
         assert os.getsid(tree.pid) == os.getsid(tree.guardian_pid) == os.getsid(0)
+        sentinel = watcher(mark, "tree-sentinel")
+        assert os.getsid(sentinel) == os.getpgid(sentinel) == sentinel
 
 
 def test_the_guardian_shares_nothing_with_grpc() -> None:

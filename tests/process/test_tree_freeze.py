@@ -262,10 +262,10 @@ def test_a_process_whose_main_thread_is_dead_is_still_a_process(mark: str, tmp_p
 def test_a_shell_does_not_notice_the_pause(mark: str, tmp_path: Path) -> None:
     """A shell with job control waits through a freeze: its child is continued before it can see it stopped."""
     log = tmp_path / "log"
-    script = f"set -m; sleep 1.5; echo status $? >{log}"
+    script = f"set -m; sleep 2; echo status $? >{log}"
     with grow(["bash", "-c", script]) as tree:
         settle(mark, 2)
-        for _ in range(5):
+        for _ in range(40):
             tree.hold()
             hear(tree, is_frozen(tree))
             extend(tree)
