@@ -12,7 +12,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from leasekeeper.errors import LeaseLost, Misuse, NotAcquired
 from leasekeeper.fencing import parse_token
@@ -23,6 +23,7 @@ from leasekeeper.protocol.gate import lost
 from leasekeeper.protocol.keys import Claim, check_name
 from leasekeeper.runtime.aio import on_thread
 from leasekeeper.runtime.core import Core
+from leasekeeper.runtime.fork import HERE
 from leasekeeper.runtime.held import Held, attach
 from leasekeeper.runtime.supervise import Supervised
 from leasekeeper.timing import Timing
@@ -78,7 +79,7 @@ class AsyncLease(Held):
         """
         if not asyncio.iscoroutine(coro):
             raise Misuse(f"supervise({type(coro).__name__}): expected a coroutine, the result of calling an async def")
-        run = Supervised(coro, passes=lambda: self._authority.passes(0.0, self._now()), wait=self.wait)
+        run = Supervised(coro, passes=self._passes, wait=self.wait)
         unsubscribe = self._subscribe_to_end(coro, run.end)
         try:
             result: T = await run.finish()
@@ -95,6 +96,9 @@ class AsyncLease(Held):
         if (loss := self._loss_of(run.ended)) is not None:
             raise loss
         return result
+
+    def _passes(self) -> bool:
+        return bool(HERE[0]) and self._authority.passes(0.0, self._now())
 
     def _subscribe_to_end(self, coro: Coroutine[Any, Any, T], end: Callable[[], None]) -> Callable[[], None]:
         try:
@@ -211,6 +215,9 @@ class AsyncKeeper:
 
     def __repr__(self) -> str:
         return f"<AsyncKeeper {','.join(self._core.engine.endpoints)} namespace={self._core.ctx.keys.namespace!r}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"cannot pickle or copy {self!r}: make a keeper in each process")
 
     # ------------------------------------------------------------ leases
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from leasekeeper.errors import Misuse, NotAcquired
 from leasekeeper.fencing import parse_token
@@ -127,8 +127,8 @@ class _Acquiring:
 class Keeper:
     """Acquires leases on names in etcd and keeps them alive.
 
-    Makes no I/O and starts no thread before first use. Safe to share between threads. After a fork the child's copy is
-    dead (Misuse) and the parent's goes on.
+    Makes no I/O and starts no thread before first use. Safe to share between threads. After a fork the parent's goes on; the
+    child's copy is dead (Misuse) and its leases are LOST, unless the keeper was not used before: then it works in both.
 
     Args:
         endpoints: ``host:port`` of etcd's members, with commas or as a sequence; ``http://`` and ``https://`` accepted.
@@ -177,6 +177,9 @@ class Keeper:
 
     def __repr__(self) -> str:
         return f"<Keeper {','.join(self._core.engine.endpoints)} namespace={self._core.ctx.keys.namespace!r}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"cannot pickle or copy {self!r}: make a keeper in each process")
 
     # ------------------------------------------------------------ leases
 

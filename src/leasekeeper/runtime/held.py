@@ -6,7 +6,7 @@ import inspect
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from leasekeeper.errors import LeaseLost, Misuse
 from leasekeeper.protocol import etcd_pb2 as pb
@@ -44,6 +44,11 @@ class Held:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} token={self.token} {self.state.value}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"cannot pickle or copy {self!r}: its authority is this process's own; hand over name and token"
+        )
 
     # ------------------------------------------------------------ facts
 
