@@ -10,6 +10,7 @@ on from where each watch stands. One thread reads; it is started by the first wa
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -19,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from leasekeeper.errors import Misuse
+from leasekeeper.errors import LeasekeeperError
 from leasekeeper.protocol import etcd_pb2 as pb
-from leasekeeper.protocol.plan import WATCH_PATH, Cause, Fault
+from leasekeeper.protocol.authority import NEVER
+from leasekeeper.protocol.plan import WATCH_PATH, Cause, Fault, Kind
 from leasekeeper.wire.status import fault_of, fault_of_text
 
 if TYPE_CHECKING:
@@ -30,12 +32,15 @@ if TYPE_CHECKING:
 
 __all__ = ["News", "WatchHub", "WatchedKey"]
 
+log = logging.getLogger("leasekeeper")
+
 # After so long a silence progress is asked for; after as long again the stream counts as dead.
 SILENCE_S = 3.0
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 1.0
-# A denied watch is taken for a stale login at most this often.
-RELOGIN_EVERY_S = 5.0
+# A stale login is renewed at most this often on behalf of watches, a denied watch taken for one at most that often.
+RELOGIN_EVERY_S = 1.0
+RELOGIN_IF_DENIED_EVERY_S = 5.0
 # What etcd may give instead of a watch's number when it refuses it.
 NO_NUMBER = -1
 
@@ -78,8 +83,9 @@ class WatchedKey:
 class _Stream:
     """One open stream: what is sent on it, and the call to read from or cancel."""
 
-    def __init__(self, connection: Connection, metadata: Any) -> None:
+    def __init__(self, connection: Connection, metadata: Any, token: str | None) -> None:
         self.connection = connection
+        self.token = token
         self.outbox: SimpleQueue[pb.WatchRequest | None] = SimpleQueue()
         # Watches asked for and not answered yet. etcd answers in order, and to refuse one it may give no number.
         self._asked: deque[int] = deque()
@@ -128,7 +134,7 @@ class WatchHub:
         self._inside = False
         self._heard_s = 0.0
         self._asked_s: float | None = None
-        self._relogin_s = -RELOGIN_EVERY_S
+        self._relogin_s = NEVER
 
     def __len__(self) -> int:
         return len(self._watches)
@@ -255,9 +261,12 @@ class WatchHub:
                 heard = True
                 self._heard(response, stream)
         except grpc.RpcError as error:
-            self._broken(fault_of(error, "Watch", ""), heard)
-        except (ValueError, Misuse):
-            pass  # the channel was closed under the stream, or the keeper; the next round, if there is one, opens another
+            if stream is not None and not heard:
+                self._engine.login.helps(fault_of(error, "Watch", ""), stream.token)
+        except (ValueError, LeasekeeperError):
+            pass  # the channel was closed under the stream, or there is none to be had just now; there is a next round
+        except Exception:
+            log.exception("a watch stream failed; another one is opened")
         finally:
             self._end(stream)
         return heard
@@ -267,7 +276,7 @@ class WatchHub:
         if self._engine.login.wanted and not self._log_in():
             return None
         connection = self._engine.watches.connection()
-        stream = _Stream(connection, self._engine.metadata())
+        stream = _Stream(connection, self._engine.metadata(), self._engine.login.token)
         with self._lock:
             if self._closed or self._quiet:
                 stream.end()
@@ -280,9 +289,19 @@ class WatchHub:
     def _log_in(self) -> bool:
         try:
             self._engine.log_in(self._engine.watches)
-        except Fault:
+        except Fault as fault:
+            if fault.kind is Kind.FIX:
+                self._all_blind()
             return False
         return True
+
+    def _all_blind(self) -> None:
+        """Nothing can be watched until a person mends something: whoever reads instead is told what."""
+        with self._lock:
+            watches = list(self._watches.values())
+            self._watches.clear()
+        for watched in watches:
+            watched.callback(News.BLIND)
 
     def _end(self, stream: _Stream | None) -> None:
         if stream is None:
@@ -293,10 +312,6 @@ class WatchHub:
                 self._stream = None
         if not (self._closed or self._quiet):
             self._engine.watches.advance(stream.connection)
-
-    def _broken(self, fault: Fault, heard: bool) -> None:
-        if not heard:
-            self._engine.login.helps(fault, self._engine.login.token)
 
     def _heard(self, response: pb.WatchResponse, stream: _Stream) -> None:
         news: News | None = None
@@ -315,18 +330,21 @@ class WatchHub:
         watched.callback(news)
 
     def _canceled(self, watched: WatchedKey, response: pb.WatchResponse, stream: _Stream) -> News | None:
-        """Etcd ended one watch. A stale login shows as "permission denied" here: log in again once, with a new stream."""
-        if response.compact_revision:
-            return News.BLIND
+        """Etcd ended one watch. For a stale login, which some releases call "permission denied": a new stream."""
         fault = fault_of_text(response.cancel_reason, "Watch", stream.connection.endpoint)
-        stale = fault is not None and fault.cause in (Cause.DENIED, Cause.LOGIN_STALE, Cause.LOGIN_NEEDED)
-        now_s = self._now()
-        if stale and self._engine.login.user is not None and now_s - self._relogin_s > RELOGIN_EVERY_S:
-            self._relogin_s = now_s
-            self._engine.login.token = None
-            stream.end()
-            return None
-        return News.BLIND
+        if response.compact_revision or fault is None:
+            return News.BLIND
+        every_s = RELOGIN_EVERY_S
+        if fault.cause is Cause.DENIED:
+            every_s, fault.cause = RELOGIN_IF_DENIED_EVERY_S, Cause.LOGIN_STALE
+        login, now_s = self._engine.login, self._now()
+        if login.token == stream.token and now_s - self._relogin_s < every_s:
+            return News.BLIND
+        if not login.helps(fault, stream.token):
+            return News.BLIND
+        self._relogin_s = now_s
+        stream.end()
+        return None
 
 
 def _news_of(watched: WatchedKey, response: pb.WatchResponse) -> News | None:
