@@ -38,10 +38,29 @@ def _range(prefix: bytes, start: bytes, limit: int, *, by_age: bool) -> pb.Reque
     )
 
 
+def _read(ctx: Context, ops: Sequence[pb.RequestOp], until: float) -> Plan[pb.TxnResponse]:
+    """Several linearizable reads, together at one revision.
+
+    A full etcd of some releases (3.5.1 is one) refuses every transaction, also one that only reads. Then they are read one
+    by one, since an operator has to see most of all when something is wrong; they are not of one revision then.
+    """
+    try:
+        together: pb.TxnResponse = yield from persist(TXN, m.read_only(ops), now=ctx.now, until=until)
+    except Fault as fault:
+        if fault.cause is not Cause.NO_SPACE:
+            raise
+    else:
+        return together
+    apart = pb.TxnResponse(succeeded=True)
+    for op in ops:
+        reply: pb.RangeResponse = yield from persist(RANGE, op.request_range, now=ctx.now, until=until)
+        apart.responses.add(response_range=reply)
+    return apart
+
+
 def head(ctx: Context, name: str, until: float) -> Plan[tuple[pb.KeyValue, Claim] | None]:
     """The claim that owns a name, as it is stored and as it reads; None when nobody claims it."""
-    request = m.read_only((m.first_of(ctx.keys.queue(name)), m.get(ctx.keys.epoch)))
-    reply = yield from persist(TXN, request, now=ctx.now, until=until)
+    reply = yield from _read(ctx, (m.first_of(ctx.keys.queue(name)), m.get(ctx.keys.epoch)), until)
     first, epoch = m.range_kvs(reply, 0), _epoch_in(ctx, reply)
     return (first[0], read_claim(ctx.keys, first[0], epoch)) if first else None
 
@@ -55,8 +74,7 @@ def owner(ctx: Context, name: str, until: float) -> Plan[Claim | None]:
 def claims(ctx: Context, name: str, until: float) -> Plan[list[Claim]]:
     """The queue of a name, owner first; at most 10,000 of it."""
     queue = ctx.keys.queue(name)
-    request = m.read_only((_range(queue, queue, CLAIMS_MAX, by_age=True), m.get(ctx.keys.epoch)))
-    reply = yield from persist(TXN, request, now=ctx.now, until=until)
+    reply = yield from _read(ctx, (_range(queue, queue, CLAIMS_MAX, by_age=True), m.get(ctx.keys.epoch)), until)
     epoch = _epoch_in(ctx, reply)
     return [read_claim(ctx.keys, kv, epoch) for kv in m.range_kvs(reply, 0)]
 
@@ -67,8 +85,7 @@ def page(ctx: Context, prefix: str, start: bytes | None, until: float) -> Plan[t
     A queue that spans pages comes in pieces; each page is of one revision, the pages together are not.
     """
     begin = ctx.keys.starting(prefix)
-    request = m.read_only((_range(begin, start or begin, PAGE, by_age=False), m.get(ctx.keys.epoch)))
-    reply = yield from persist(TXN, request, now=ctx.now, until=until)
+    reply = yield from _read(ctx, (_range(begin, start or begin, PAGE, by_age=False), m.get(ctx.keys.epoch)), until)
     epoch = _epoch_in(ctx, reply)
     kvs = m.range_kvs(reply, 0)
     found = [read_claim(ctx.keys, kv, epoch) for kv in kvs]
@@ -127,8 +144,8 @@ def still_there(ctx: Context, claims: Sequence[Claim], until: float) -> Plan[set
     found: set[str] = set()
     for begin in range(0, len(claims), GETS_MAX):
         batch = claims[begin : begin + GETS_MAX]
-        request = m.read_only(m.get(claim.key.encode(), keys_only=True) for claim in batch)
-        reply = yield from persist(TXN, request, now=ctx.now, until=until)
+        gets = [m.get(claim.key.encode(), keys_only=True) for claim in batch]
+        reply = yield from _read(ctx, gets, until)
         for index, claim in enumerate(batch):
             kvs = m.range_kvs(reply, index)
             if kvs and kvs[0].create_revision == claim.create_revision:
