@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 
 import pytest
@@ -72,6 +73,25 @@ def test_the_commands_death_before_the_program_begins(mark: str, start_command: 
     until(lambda: none_left(mark))
 
 
+@pytest.mark.parametrize("victim", ["command", GUARDIAN, SENTINEL])
+def test_a_death_at_any_moment_of_the_start(mark: str, start_command: Start, victim: str) -> None:
+    """Whoever is killed, and however early: nothing is left, and a command that lives ends."""
+    for delay_ms in range(0, 150, 10):
+        command = start_command(["sh", "-c", "setsid sleep 3600 & wait"], supervise=True)
+        if victim != "command":
+            boots = until(lambda: [seen.pid for seen in marked(mark) if "TREE_BOOT" in seen.line])
+        else:
+            boots = [command.process.pid]
+        time.sleep(delay_ms / 1000)
+        if victim == GUARDIAN:
+            boots = [seen.pid for seen in marked(mark) if seen.name == GUARDIAN] or boots[-1:]
+        kill(boots[0])
+        if victim == SENTINEL:
+            command.order("LOST")
+        command.process.wait(30)
+        until(lambda: none_left(mark))
+
+
 def test_the_guardians_death_takes_the_tree(mark: str) -> None:
     """Kill -9 of the guardian: the exit says so, and it comes when nothing is left."""
     with grow(family()) as tree:
@@ -134,6 +154,18 @@ def test_command_and_another_dead_the_third_kills(mark: str, start_command: Star
     command = grown_command(start_command, mark)
     kill(command.process.pid, watcher(mark, other))
     until(lambda: none_left(mark))
+
+
+def test_ignored_children_hide_no_death(mark: str, start_command: Start) -> None:
+    """A command that was started with SIGCHLD ignored cannot ask how the sentinel died, and kills the orphans all the same."""
+    ignore = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    command = start_command(family(), supervise=True, before=python(ignore))
+    settle(mark, FAMILY_SIZE)
+    kill(watcher(mark, SENTINEL), watcher(mark, GUARDIAN))
+    assert command.process.wait(30) == 137
+    assert none_left(mark)
 
 
 def test_a_kill_by_process_group_leaves_a_guardian(mark: str, start_command: Start) -> None:

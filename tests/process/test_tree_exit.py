@@ -112,6 +112,20 @@ def test_no_descriptor_of_ours_reaches_the_program(start_command: Start) -> None
     assert sorted(json.loads(output)) == [0, 1, 2, given]
 
 
+def test_closed_standard_files_stay_closed(start_command: Start) -> None:
+    """A command without standard files runs its program without: no file of ours takes their numbers."""
+    readable, writable = os.pipe()
+    close = "import os, sys; [os.close(fd) for fd in range(3)]; os.execv(sys.argv[1], sys.argv[1:])"
+    say = (
+        f"import os; os.write({writable}, repr([os.path.exists(f'/proc/self/fd/{{fd}}') for fd in range(3)]).encode())"
+    )
+    command = start_command(python(say), before=python(close), pass_fds_too=(writable,))
+    command.until_heard("exit")
+    os.close(writable)
+    with open(readable, "rb") as pipe:
+        assert pipe.read() == b"[False, False, False]"
+
+
 def test_signals_are_plain(start_command: Start) -> None:
     """No signal is blocked or ignored in the program, not even those that Python ignores."""
     command = start_command(["sh", "-c", "exec grep -E '^Sig(Blk|Ign)' /proc/self/status"], stdout=subprocess.PIPE)

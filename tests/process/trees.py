@@ -184,10 +184,11 @@ class Command:
         renew: bool = True,
         supervise: bool = False,
         pass_fds_too: tuple[int, ...] = (),
+        before: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         **popen: object,
     ) -> Command:
-        """Start it; ``renew``: it gives authority for ``good_s`` again and again."""
+        """Start it; ``renew``: it gives authority for ``good_s`` again and again; ``before``: a command line that executes it."""
         orders_out, orders_in = os.pipe()
         reports_out, reports_in = os.pipe()
         settings = {
@@ -200,7 +201,7 @@ class Command:
             "too": pass_fds_too,
         }
         process = subprocess.Popen(  # type: ignore[call-overload]
-            [sys.executable, str(HERE / "tree_command.py"), json.dumps(settings), *argv],
+            [*before, sys.executable, str(HERE / "tree_command.py"), json.dumps(settings), *argv],
             env={**os.environ, "PYTHONPATH": SRC, **(env or {})},
             pass_fds=(orders_out, reports_in, *pass_fds_too),
             **popen,

@@ -34,6 +34,9 @@ _PAUSES_S = (0.0, 0.0002, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.01, 0.015, 0.02)
 # each; more only where the processors are overbooked, and there a shell may take the pause for a Ctrl-Z after this.
 _ORDERLY_S = 0.2
 
+# When traced processes (strace, a debugger) are continued again, since their tracers run.
+_TRACED_PAUSES_S = (0.001, 0.004, 0.02, 0.05)
+
 Key = tuple[int, int]
 
 
@@ -60,7 +63,8 @@ class Grip:
     def freeze(self) -> bool:
         """Stop every process of the tree; whether all of them stood still when this returned."""
         if self._theirs is None:
-            self._theirs = frozenset(process.key for process in self._listing() if process.stopped)
+            # Not those that a tracer holds: that may be for an instant, and then they would never be continued.
+            self._theirs = frozenset(p.key for p in self._listing() if p.stopped and not p.traced)
             self._orderly_until_s = time.monotonic() + _ORDERLY_S
         before: frozenset[Key] | None = None
         for pause_s in _PAUSES_S:
@@ -77,6 +81,8 @@ class Grip:
         return process.stopped or (process.state == "D" and process.key in self._sent)
 
     def _stop(self, moving: list[Process]) -> None:
+        # Who moves is not stopped by the user any more.
+        self._theirs = (self._theirs or frozenset()) - {process.key for process in moving}
         ours = self._groups(moving)
         for group in dict.fromkeys(process.group for process in moving):
             if group in ours:
@@ -96,16 +102,28 @@ class Grip:
         """Continue what `freeze` stopped, and nothing that was stopped before it."""
         theirs = self._theirs or frozenset()
         done: set[Key] = set(theirs)
+        traced: set[Key] = set()
         # The second listing finds what was being born when the freeze came.
         for _ in range(2):
             stopped = [p for p in self._listing() if p.stopped and p.key not in done]
             for process in reversed(stopped):
                 proc.send(process, signal.SIGCONT)
-                done.add(process.key)
+            done.update(process.key for process in stopped)
+            traced.update(process.key for process in stopped if process.traced)
+        if traced:
+            self._thaw_traced(traced)
         if not proc.listable():
             _signal_group(self.program, signal.SIGCONT)
         self._theirs = None
         self._sent.clear()
+
+    def _thaw_traced(self, traced: set[Key]) -> None:
+        """A tracer that was frozen first hands on the stop only when it runs again, after the SIGCONT: repeat that."""
+        for pause_s in _TRACED_PAUSES_S:
+            time.sleep(pause_s)
+            for process in self._listing():
+                if process.stopped and process.key in traced:
+                    proc.send(process, signal.SIGCONT)
 
     def resume(self, group: int) -> None:
         """Count the user's own stop of this group as taken back: `thaw` will continue it."""

@@ -48,6 +48,11 @@ class Process:
         """Whether it was stopped by a signal or a debugger."""
         return self.state in _STOPPED
 
+    @property
+    def traced(self) -> bool:
+        """Whether it stands still for a tracer, which may be for an instant only."""
+        return self.state == "t"
+
 
 def listable() -> bool:
     """Whether this platform shows its processes under /proc as Linux does."""
@@ -118,7 +123,12 @@ def send(process: Process, number: int) -> bool:
 
 
 def _send_pinned(process: Process, number: int) -> bool:
-    descriptor = os.pidfd_open(process.pid)
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return False
+    except OSError:  # no descriptor to be had
+        return _send_by_pid(process, number)
     try:
         if not _same(process):
             return False

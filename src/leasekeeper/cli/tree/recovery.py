@@ -70,8 +70,7 @@ class Recovery:
         if sentinel.poll() is None:
             sentinel.send_signal(signal.SIGCONT)
             return False
-        if proc.listable() and sentinel.returncode == 0:
-            return True
+        # It left nothing if it ended by itself, but its status does not always tell (SIGCHLD may be ignored here).
         return self._sweep()
 
     def bring_terminal_home(self) -> None:

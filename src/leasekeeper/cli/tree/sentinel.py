@@ -29,9 +29,11 @@ DEAF_TO = (
 def main(link_fd: int, command: int) -> None:
     """Runs as sentinel until no process of the tree is left; its fork runs as guardian. Never returns."""
     os.set_inheritable(link_fd, False)
+    _occupy_standard_files()
     files, home = inherited_files(), os.getpgrp()
     for number in DEAF_TO:
         signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # The command started us with every signal blocked: from here on we are deaf, and may listen.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     kernel.adopt_orphans()
@@ -76,3 +78,10 @@ def _childless() -> bool:
     except ChildProcessError:
         return True
     return False
+
+
+def _occupy_standard_files() -> None:
+    """Of standard files that are closed, make ones that close again for the program: no file of ours may take their place."""
+    while (fd := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
+        pass
+    os.close(fd)

@@ -8,6 +8,7 @@ could take all three processes at once.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
@@ -38,7 +39,7 @@ def spawn_sentinel() -> tuple[subprocess.Popen[bytes], socket.socket, set[signal
     """
     if not sys.executable:
         raise ConfigError("sys.executable is empty; run needs the path of the Python interpreter")
-    ours, theirs = socket.socketpair()
+    ours, theirs = map(_beyond_standard_files, socket.socketpair())
     with theirs:
         # The sentinel starts with all signals blocked: a Ctrl-C must not find it before it is deaf to it.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -52,6 +53,12 @@ def spawn_sentinel() -> tuple[subprocess.Popen[bytes], socket.socket, set[signal
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     return sentinel, ours, {signal.Signals(number) for number in blocked}
+
+
+def _beyond_standard_files(end: socket.socket) -> socket.socket:
+    """The same, on a descriptor that is not a standard file's, should one of those have been closed."""
+    with end:
+        return socket.socket(fileno=fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3))
 
 
 def _argv(fd: int) -> list[str]:
