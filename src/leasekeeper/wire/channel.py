@@ -125,6 +125,7 @@ class TLS:
         if (self.cert is None) != (self.key is None):
             lone, other = ("cert", "key") if self.key is None else ("key", "cert")
             raise ConfigError(field=lone, value=fspath(getattr(self, lone)), expected=f"{other} with it")
+        _check_server_name(self.server_name)
         self._check_openssl()
 
     def _check_openssl(self) -> None:
@@ -151,6 +152,11 @@ class TLS:
             private_key=_read_pem("key", self.key),
             certificate_chain=_read_pem("cert", self.cert),
         )
+
+
+def _check_server_name(name: object) -> None:
+    if name is not None and not (isinstance(name, str) and name):
+        raise ConfigError(field="server_name", value=name, expected="a host name")
 
 
 def _read_pem(field: str, path: str | PathLike[str] | None) -> bytes | None:
@@ -202,13 +208,15 @@ class Channels:
 class Connection:
     """One channel and the calls prepared on it."""
 
-    __slots__ = ("channel", "endpoint", "index", "methods")
+    __slots__ = ("channel", "endpoint", "index", "methods", "worked")
 
     def __init__(self, channel: grpc.Channel, index: int, endpoint: str) -> None:
         self.channel = channel
         self.index = index
         self.endpoint = endpoint
         self.methods: dict[str, grpc.UnaryUnaryMultiCallable[Any, Any]] = {}
+        # Whether a call on it was ever answered.
+        self.worked = False
 
 
 class Route:

@@ -221,11 +221,13 @@ class Engine:
     def _once(self, call: Call, route: Route) -> Exchange:
         connection = route.connection()
         try:
-            return (yield Attempt(connection, call.method, call.request, call.timeout_s, self._metadata))
+            reply = yield Attempt(connection, call.method, call.request, call.timeout_s, self._metadata)
         except Fault as fault:
             if _elsewhere(fault):
                 route.advance(connection)
-            raise _verdict([fault]) from None
+            raise _verdict([fault], connection.worked) from None
+        connection.worked = True
+        return reply
 
     def _went_back(self, call: Call, revision: int, seen: int) -> None:
         if self.high_water:
@@ -284,18 +286,23 @@ class Engine:
     def _somewhere(self, method: Method, request: Message, route: Route, until: float) -> Exchange:
         """Each endpoint once at the most, as long as nothing was sent."""
         faults: list[Fault] = []
+        worked = False
         while True:
             connection = route.connection()
             left_s = max(0.05, until - self._now())
             try:
-                return (yield Attempt(connection, method, request, left_s, self.metadata()))
+                reply = yield Attempt(connection, method, request, left_s, self.metadata())
             except Fault as fault:
                 if _elsewhere(fault):
                     route.advance(connection)
                 faults.append(fault)
+                worked |= connection.worked
                 safe = fault.kind is Kind.NOT_SENT or fault.cause is Cause.NOT_LEADER
                 if not safe or len(faults) >= route.size or self._now() >= until:
-                    raise _verdict(faults) from None
+                    raise _verdict(faults, worked) from None
+            else:
+                connection.worked = True
+                return reply
 
 
 def _elsewhere(fault: Fault) -> bool:
@@ -305,10 +312,13 @@ def _elsewhere(fault: Fault) -> bool:
     return fault.kind is not Kind.FIX
 
 
-def _verdict(faults: list[Fault]) -> Fault:
-    """The last fault; when TLS failed everywhere, waiting will not help."""
+def _verdict(faults: list[Fault], worked: bool) -> Fault:
+    """The last fault; when TLS failed everywhere, waiting will not help.
+
+    Unless one of the connections had ``worked``: its certificates are over, and the next one reads the files again.
+    """
     last = faults[-1]
-    if all(f.cause is Cause.TLS for f in faults):
+    if not worked and all(f.cause is Cause.TLS for f in faults):
         last.kind = Kind.FIX
     return last
 

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = ["fault_of", "fault_of_text", "public"]
 
+NO_CONNECTION = "failed to connect"
+# What grpc says when the server's first word after the handshake is that it does not take the client's certificate.
+REFUSED_CERTIFICATE = "unwrap failed"
+# What grpc says when the other side hangs up instead of speaking, as one does that is spoken to in the wrong protocol.
+HUNG_UP = "socket closed"
+
 # Fragments of lower-cased messages. The first that occurs decides.
 TEXTS: tuple[tuple[str, Kind, Cause], ...] = (
     ("requested lease not found", Kind.RETRY, Cause.LEASE_NOT_FOUND),
@@ -58,7 +64,7 @@ TEXTS: tuple[tuple[str, Kind, Cause], ...] = (
     ("handshaker shutdown", Kind.NOT_SENT, Cause.OTHER),
     ("alert bad certificate", Kind.NOT_SENT, Cause.TLS),
     ("certificate required", Kind.NOT_SENT, Cause.TLS),
-    ("failed to connect", Kind.NOT_SENT, Cause.OTHER),
+    (NO_CONNECTION, Kind.NOT_SENT, Cause.OTHER),
     ("connection refused", Kind.NOT_SENT, Cause.OTHER),
     ("name resolution", Kind.NOT_SENT, Cause.OTHER),
     ("dns resolution", Kind.NOT_SENT, Cause.OTHER),
@@ -80,6 +86,8 @@ UNKNOWN = (Kind.UNKNOWN, Cause.OTHER)
 def fault_of_text(text: str, operation: str, endpoint: str) -> Fault | None:
     """The fault that etcd's own words tell of, or None when they are not known."""
     lower = text.lower()
+    if NO_CONNECTION in lower and REFUSED_CERTIFICATE in lower:
+        return Fault(Kind.NOT_SENT, Cause.TLS, text, operation=operation, endpoint=endpoint)
     for fragment, kind, cause in TEXTS:
         if fragment in lower:
             return Fault(kind, cause, text, operation=operation, endpoint=endpoint)
@@ -115,11 +123,18 @@ def public(
             detail=fault.text,
         )
     return Unavailable(
-        f"etcd at {where} did not answer {fault.operation or 'a request'}: {fault.text or fault.cause.value}",
+        f"etcd at {where} did not answer {fault.operation or 'a request'}: {fault.text or fault.cause.value}"
+        + _hint(fault.text.lower()),
         endpoints=tuple(endpoints),
         operation=fault.operation,
         detail=fault.text,
     )
+
+
+def _hint(text: str) -> str:
+    if NO_CONNECTION in text and HUNG_UP in text:
+        return " (it hangs up at once, as when one side speaks TLS and the other does not)"
+    return ""
 
 
 def _fix_it(fault: Fault, endpoints: Sequence[str], user: str | None, scope: str) -> LeasekeeperError | None:
