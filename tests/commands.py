@@ -16,6 +16,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from leasekeeper.cli.program import program
+from leasekeeper.testing.binary import VARIABLE
 from tests.support import until
 
 ROOT = Path(__file__).parent.parent
@@ -38,7 +39,7 @@ class Ended:
 
 def environment(endpoint: str | None, namespace: str | None, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """This process's environment, with nothing in it that the command line would read but what is given."""
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("LEASEKEEPER_", "ETCDCTL_"))}
+    clean = {k: v for k, v in os.environ.items() if k == VARIABLE or not k.startswith(("LEASEKEEPER_", "ETCDCTL_"))}
     wanted = {"LEASEKEEPER_ENDPOINTS": endpoint, "LEASEKEEPER_NAMESPACE": namespace}
     return {**clean, **{k: v for k, v in wanted.items() if v is not None}, **(more or {})}
 

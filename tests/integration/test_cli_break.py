@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import grpc
@@ -10,6 +11,7 @@ import pytest
 
 from leasekeeper import Keeper, State
 from leasekeeper.protocol import etcd_pb2 as pb
+from leasekeeper.protocol.epoch import next_epoch
 from leasekeeper.testing import EtcdServer
 from tests.commands import Ended, call
 from tests.intermediary import Intermediary, Passing, refuse
@@ -204,7 +206,7 @@ def test_the_epoch_is_shown_and_raised(cli: Any, keeper: Keeper) -> None:
     assert "epoch 0" in cli("epoch", "show").out
     assert cli("epoch", "show", "-o", "json").json == {"epoch": 0, "at": None, "by": None}
     bumped = cli("epoch", "bump", "-o", "json").json
-    assert set(bumped) == {"epoch", "before"}
+    assert set(bumped) == {"epoch", "before", "may_repeat_until"}
     assert bumped["epoch"] > bumped["before"] == 0
     shown = cli("epoch", "show", "-o", "json").json
     assert shown["epoch"] == bumped["epoch"]
@@ -218,6 +220,14 @@ def test_an_epoch_above_a_token_that_was_seen(cli: Any) -> None:
     """A token from the time between two restores lifts the new epoch above its own."""
     high = 400_000 * 2**44 + 17
     assert cli("epoch", "bump", "--above", str(high), "-o", "json").json["epoch"] == 400_001
+
+
+def test_the_time_until_which_an_epoch_may_repeat(cli: Any) -> None:
+    """G2: The answer of a bump says from when on the time alone gives a higher epoch, and that is so from then on."""
+    bumped = cli("epoch", "bump", "-o", "json").json
+    until_s = datetime.fromisoformat(bumped["may_repeat_until"].replace("Z", "+00:00")).timestamp()
+    assert next_epoch(0, until_s) == bumped["epoch"] + 1
+    assert next_epoch(0, until_s - 1) <= bumped["epoch"]
 
 
 def test_two_bumps_in_a_row_differ(cli: Any) -> None:

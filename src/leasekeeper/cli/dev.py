@@ -52,7 +52,7 @@ def command(settings: Settings, port: int | None, data_dir: Path | None) -> int:
         _tell(settings, etcd)
         while not isinstance(interrupts.take(LOOK_S), Signals):
             if not etcd.is_running:
-                raise Unavailable(f"etcd ended by itself; the end of its log: {etcd.log_tail(3)}", operation="start")
+                raise Unavailable(f"etcd ended by itself; the end of its log: {etcd.log_tail(1)}", operation="start")
     return DONE
 
 

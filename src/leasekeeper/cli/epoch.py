@@ -57,17 +57,19 @@ def bump(settings: Settings, above: int | None) -> int:
     """Raise the epoch. Do it after every restore, before anything is acquired.
 
     Leases that are held go on under their old tokens; whoever acquires from now on gets larger ones. The new epoch follows
-    from the time, so that a second restore of the same backup does not hand it out again; within 15 minutes of the first bump
-    give a token of the time between with --above.
+    from the time, so that a second restore of the same backup does not hand it out again; the answer says from when on. Before
+    that, give a token that was handed out in between with --above.
     """
     with settings.keeper() as keeper:
         core = keeper._core
         before: Epoch = core.run(plans.read(core.ctx, core.until(settings.ask_s)))
         after: Epoch = core.run(plans.bump(core.ctx, core.until(settings.ask_s), above or 0))
+    until = moment(plans.may_repeat_until(after.number))
     if settings.as_json:
-        print_json({"epoch": after.number, "before": before.number})
+        print_json({"epoch": after.number, "before": before.number, "may_repeat_until": until})
     else:
         click.echo(f"the epoch is now {after.number}; it was {before.number}. New tokens are larger than all before.")
+        click.echo(f"If the same backup is restored again before {until}, use --above with a token handed out by then.")
     return DONE
 
 

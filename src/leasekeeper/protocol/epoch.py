@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from leasekeeper.protocol.context import Context
 
-__all__ = ["UNIT_S", "bump", "next_epoch", "read"]
+__all__ = ["UNIT_S", "bump", "may_repeat_until", "next_epoch", "read"]
 
 UNIT_S = 15 * 60
 # 2026-01-01T00:00:00Z
@@ -44,6 +44,11 @@ def next_epoch(current: int, wall_s: float, above: int = 0) -> int:
             field="epoch", value=number, expected=f"at most {EPOCH_MAX}; look at the clock and at --above"
         )
     return number
+
+
+def may_repeat_until(epoch: int) -> float:
+    """Until which wall-clock time a bump on a store that has forgotten ``epoch`` could hand it out again."""
+    return float(ORIGIN_S + (epoch + 1) * UNIT_S)
 
 
 def read(ctx: Context, until: float) -> Plan[Epoch]:
