@@ -25,7 +25,7 @@ START_S = 30.0
 class Program:
     """One running program and all that it has reported. A context manager that ends it by its pid."""
 
-    def __init__(self, name: str, **options: Any) -> None:
+    def __init__(self, name: str, /, **options: Any) -> None:
         self.name = name
         self.reports: list[dict[str, Any]] = []
         self._process = subprocess.Popen(

@@ -6,6 +6,7 @@ import heapq
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
+from sys import is_finalizing
 from typing import TYPE_CHECKING
 
 from leasekeeper.protocol.plan import Fault, Kind, Plan
@@ -55,7 +56,8 @@ class Background:
 
     def detach(self, plan: PlanFactory) -> None:
         """Run the plan soon, and again until it succeeds or its time is over. Never blocks, never fails."""
-        if self._closed.is_set():
+        # A thread that is started while the interpreter shuts down never runs, and whoever starts it waits for ever.
+        if self._closed.is_set() or is_finalizing():
             return
         self._inbox.put(_Job(plan, self._now()))
         self._start()

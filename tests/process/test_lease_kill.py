@@ -1,0 +1,123 @@
+"""Owners that end without a word: what they leave is gone within a TTL, and nothing of it outlives its lease."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pytest
+
+from leasekeeper import Keeper, Timing
+from leasekeeper.clock import boottime
+from leasekeeper.testing import EtcdServer
+from tests.program import Program
+from tests.raw import RawEtcd
+from tests.support import until
+
+TTL_S = 2
+STEPS = 5
+
+
+@pytest.mark.parametrize("end", ["SIGKILL", "SIGTERM", "exit", "_exit", "raise"])
+def test_no_ending_blocks_a_name_for_longer_than_its_ttl(etcd: EtcdServer, namespace: str, end: str) -> None:
+    """A32: However a process ends without a release, its key goes by itself with its lease, and the next one owns."""
+    killed = end.startswith("SIG")
+    with (
+        Program(
+            "leaver",
+            endpoint=etcd.endpoint,
+            namespace=namespace,
+            names=["n"],
+            ttl=TTL_S,
+            end="wait" if killed else end,
+        ) as owner,
+        Keeper(etcd.endpoint, namespace=namespace) as keeper,
+    ):
+        (token,) = owner.wait_for("acquired")["tokens"]
+        if killed:
+            owner.signal(signal.Signals[end])
+        owner.end()
+        assert keeper.acquire("n", timeout=20).token > token
+
+
+def test_takeover_comes_after_the_ttl_and_soon(etcd: EtcdServer, namespace: str) -> None:
+    """C51 C52: Of 20 owners killed at once none is succeeded before its TTL is over since its last confirmed beat was sent."""
+    names = [f"n{number}" for number in range(20)]
+    with (
+        Program("leaver", endpoint=etcd.endpoint, namespace=namespace, names=names, ttl=TTL_S, end="wait") as owner,
+        Keeper(etcd.endpoint, namespace=namespace) as keeper,
+        ThreadPoolExecutor(len(names)) as pool,
+    ):
+
+        def take(name: str) -> float:
+            keeper.acquire(name, timeout=30)
+            return boottime()
+
+        owner.wait_for("acquired")
+        waiting = [pool.submit(take, name) for name in names]
+        until(lambda: len(RawEtcd(etcd.endpoint).claims(namespace)) == 2 * len(names))
+        owner.wait_for_more("proof", len(owner.all("proof")) + 2)
+        owner.kill()
+        took = [each.result(40) for each in waiting]
+        # What was reported last is the earliest that the last beat can have been sent.
+        sent = owner.all("proof")[-1]["sent"]
+        assert all(at - proof >= TTL_S for at, proof in zip(took, sent, strict=True))
+
+
+def test_three_who_try_again_and_again(etcd: EtcdServer, namespace: str) -> None:
+    """C29: After the owner was killed one of three processes' worth of pollers gets the name, and only one."""
+    taken: list[int] = []
+    ended = threading.Event()
+
+    def poll() -> None:
+        with Keeper(etcd.endpoint, namespace=namespace, timing=Timing(ttl=TTL_S)) as keeper:
+            while not ended.wait(TTL_S / 4):
+                lease = keeper.try_acquire("n")
+                if lease is not None:
+                    taken.append(lease.check())
+                    ended.wait(30)
+                    lease.check()
+
+    with (
+        Program("leaver", endpoint=etcd.endpoint, namespace=namespace, names=["n"], ttl=TTL_S, end="wait") as owner,
+        ThreadPoolExecutor(3) as pool,
+    ):
+        (token,) = owner.wait_for("acquired")["tokens"]
+        done = [pool.submit(poll) for _ in range(3)]
+        owner.kill()
+        until(lambda: taken)
+        ended.set()
+        for each in done:
+            each.result(20)
+        assert len(taken) == 1
+        assert taken[0] > token
+
+
+@pytest.mark.parametrize("contended", [False, True], ids=["alone", "behind an owner"])
+def test_killed_at_every_step_of_an_acquire(etcd: EtcdServer, namespace: str, contended: bool) -> None:
+    """C33: Killed before or after any step, a process leaves no key without a lease, and after a TTL no key at all."""
+    raw = RawEtcd(etcd.endpoint)
+    points = [(step, when) for step in range(STEPS) for when in ("before", "after")]
+    with Keeper(etcd.endpoint, namespace=namespace) as keeper, ExitStack() as stack:
+        owner = keeper.acquire("n", timeout=10) if contended else None
+        seen_steps: set[int] = set()
+        for step, when in points:
+            killed = Program(
+                "killed_acquirer",
+                endpoint=etcd.endpoint,
+                namespace=namespace,
+                # Each alone on its name, or all behind the one owner.
+                name="n" if contended else f"{step}{when}",
+                ttl=1,
+                step=step,
+                when=when,
+            )
+            stack.enter_context(killed)
+            killed.end()
+            seen_steps |= {report["number"] for report in killed.all("step")}
+            assert all(key.lease for key in raw.claims(namespace))
+        assert set(range(STEPS if contended else 3)) <= seen_steps
+        left = [owner.token] if owner is not None else []
+        until(lambda: [key.create_revision for key in raw.claims(namespace)] == left)

@@ -1,0 +1,76 @@
+"""A process that forks at the very moment at which every lock of its keeper is held by somebody who is not in the child.
+
+Options: endpoint, namespace, ttl.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+from tests.programs.voice import options, say
+
+LOCK = type(threading.Lock())
+held: list[threading.Lock] = []
+locks: list[threading.Lock] = []
+
+
+def grab() -> None:
+    """Take all locks, as threads of the parent that are just doing something."""
+    held.extend(lock for lock in locks if lock.acquire(timeout=5))
+
+
+def let_go() -> None:
+    """The parent's threads go on."""
+    while held:
+        held.pop().release()
+
+
+# Hooks before a fork run in reverse order, those after it in order: registered before the library's own, these enclose
+# nothing but the fork itself.
+os.register_at_fork(before=grab, after_in_parent=let_go)
+
+
+def locks_of(thing: Any, seen: set[int]) -> list[threading.Lock]:
+    """Every lock that can be reached from an object of the library's, or of a queue in it, by attributes."""
+    if id(thing) in seen:
+        return []
+    seen.add(id(thing))
+    if isinstance(thing, LOCK):
+        return [thing]
+    if not type(thing).__module__.startswith(("leasekeeper.", "queue")):
+        return []
+    slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ()) if name != "__weakref__"]
+    parts = [*vars(thing).values()] if hasattr(thing, "__dict__") else []
+    parts += [getattr(thing, name) for name in slots if hasattr(thing, name)]
+    return [lock for part in parts for lock in locks_of(part, seen)]
+
+
+def main() -> None:
+    """Fork in the worst moment; the child does everything that a child may do."""
+    from tests.programs.forks import await_watch, fork, keeper_of, look
+
+    given = options()
+    with keeper_of(given) as keeper:
+        lease = keeper.acquire("n", timeout=10)
+        keeper.acquire("dropped", timeout=10).subscribe(repr)
+        lease.subscribe(repr)
+        await_watch(keeper)
+        locks.extend(locks_of(keeper._core, set()))
+
+        def child() -> None:
+            say("child", **look(lease, keeper))
+            try:
+                with keeper, lease:
+                    pass
+            except Exception as error:  # noqa: BLE001 - reported
+                say("left", error=repr(error))
+
+        say("locks", count=len(locks))
+        status = fork(child)
+        say("parent", status=status, check=lease.check() == lease.token)
+
+
+if __name__ == "__main__":
+    main()
