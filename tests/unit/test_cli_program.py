@@ -15,7 +15,7 @@ from leasekeeper.cli.run import command as run
 from leasekeeper.cli.settings import Settings
 from tests.commands import call, environment
 
-CTX = click.Context(program)
+CTX = click.Context(program, **program.context_settings)
 NAMES = program.list_commands(CTX)
 
 
@@ -229,5 +229,5 @@ def test_a_command_to_copy_has_the_options_and_no_password() -> None:
 def test_run_leaves_the_commands_options_alone(args: list[str], name: str, cmd: list[str], ttl: float | None) -> None:
     """Options count on both sides of NAME; from the command's first word on nothing is ours, with or without --."""
     assert isinstance(run, RunCommand)
-    ctx = run.make_context("run", list(args), parent=click.Context(program))
+    ctx = run.make_context("run", list(args), parent=CTX)
     assert (ctx.params["name"], list(ctx.params["cmd"]), ctx.params["ttl"]) == (name, cmd, ttl)

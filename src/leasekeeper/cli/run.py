@@ -42,7 +42,7 @@ class RunCommand(LeaseCommand):
 
     def _options_first(self, ctx: click.Context, args: list[str]) -> tuple[list[str], list[str]]:
         """The options that ``args`` begin with (and the ``--`` that ends them), and the rest."""
-        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        options = [param for param in self.params if isinstance(param, click.Option)]
         _, rest, _ = click.Command(self.name, params=[*options]).make_parser(ctx).parse_args(list(args))
         return args[: len(args) - len(rest)], rest
 
