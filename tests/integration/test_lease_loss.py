@@ -165,6 +165,41 @@ def test_the_second_acquisition_is_renewed_like_the_first(
     assert [key.create_revision for key in raw.claims(namespace)] == [lease.token]
 
 
+# ---------------------------------------------------------------- how it is noticed
+
+
+def test_a_deleted_key_is_noticed_by_its_watch(etcd: EtcdServer, namespace: str, raw: RawEtcd) -> None:
+    """C38: The own key is watched: its deletion ends the lease long before the next beat or reading back of a long TTL."""
+    with Keeper(etcd.endpoint, namespace=namespace, timing=Timing(ttl=300)) as keeper:
+        lease = keeper.acquire("n", timeout=10)
+        raw.delete(lease.key)
+        assert lost_reason(lease) == "deleted"
+
+
+def test_a_deleted_key_is_noticed_without_a_watch(keeper: Keeper, raw: RawEtcd) -> None:
+    """C38: The own key is read back within a TTL: its deletion ends the lease also where no watch tells of it."""
+    lease = keeper.acquire("n", timeout=10)
+    keeper._core.hub.close()
+    raw.delete(lease.key)
+    assert lost_reason(lease) == "deleted"
+
+
+def test_a_stranger_in_our_place_is_not_removed(keeper: Keeper, raw: RawEtcd, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C15 G1: A release of a claim whose key was replaced unnoticed deletes nothing, and the block ends in LeaseLost."""
+    monkeypatch.setattr(keeper._core.heart, "_watch", lambda *_: None)
+
+    def body() -> None:
+        with keeper.lease("n", timeout=10) as lease:
+            keys.append(lease.key)
+            raw.delete(lease.key)
+            raw.put(lease.key, "stranger", raw.grant(60))
+
+    keys: list[str] = []
+    with pytest.raises(LeaseLost):
+        body()
+    assert [key.value for key in raw.keys(keys[0])] == [b"stranger"]
+
+
 # ---------------------------------------------------------------- leaving the block
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYet
 
 import pytest
 
@@ -130,6 +131,28 @@ def test_restarts_of_etcd_make_a_dead_owner_stay_longer(namespace: str) -> None:
         assert time.monotonic() > began_s + 2 * 3
         assert waiting.result(30).check()
         assert raw.keys(key) == []
+
+
+def test_a_waiter_whose_predecessor_gives_up_is_not_the_owner(etcd: EtcdServer, raw: RawEtcd, namespace: str) -> None:
+    """G1: When the claim ahead goes, the queue's head decides: with an owner still there, the waiter goes on waiting."""
+    with (
+        Keeper(etcd.endpoint, namespace=namespace) as owner,
+        Keeper(etcd.endpoint, namespace=namespace) as middle,
+        Keeper(etcd.endpoint, namespace=namespace) as last,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        lease = owner.acquire("n", timeout=10)
+        quitter = pool.submit(middle.acquire, "n", timeout=1)
+        until(lambda: len(raw.claims(namespace)) == 2)
+        waiting = pool.submit(last.acquire, "n", timeout=30)
+        until(lambda: len(raw.claims(namespace)) == 3)
+        with pytest.raises(NotAcquired):
+            quitter.result(20)
+        assert len(raw.claims(namespace)) == 2
+        with pytest.raises(NotYet):
+            waiting.result(0.5)
+        lease.release()
+        assert waiting.result(20).token > lease.token
 
 
 @pytest.mark.parametrize("ttl", [-1928, -1, 0, 9_223_372_036])
