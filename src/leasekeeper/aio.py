@@ -22,7 +22,7 @@ from leasekeeper.protocol.authority import State
 from leasekeeper.protocol.gate import lost
 from leasekeeper.protocol.keys import Claim, check_name
 from leasekeeper.runtime.aio import on_thread
-from leasekeeper.runtime.core import Core
+from leasekeeper.runtime.core import Core, check_timeout
 from leasekeeper.runtime.fork import HERE
 from leasekeeper.runtime.held import Held, attach
 from leasekeeper.runtime.supervise import Supervised
@@ -45,6 +45,8 @@ class AsyncLease(Held):
 
     async def wait(self, need: float = 0.0, timeout: float | None = None) -> int:
         """Wait until authority is proven with ``need`` seconds of it left: the token. See `Lease.wait`."""
+        if timeout is not None:
+            check_timeout(timeout)
         try:
             return self.check(need)
         except Exception:  # noqa: BLE001 - whatever it was, the plan below says it or waits it out

@@ -14,7 +14,7 @@ from leasekeeper.fencing import parse_token
 from leasekeeper.protocol import inspect as look
 from leasekeeper.protocol import queue
 from leasekeeper.protocol.keys import Claim, check_name
-from leasekeeper.runtime.core import Core
+from leasekeeper.runtime.core import Core, check_timeout
 from leasekeeper.runtime.held import Held, attach, current_thread_ref
 from leasekeeper.timing import Timing
 from leasekeeper.wire.channel import TLS, Channel
@@ -49,6 +49,8 @@ class Lease(Held):
             LeaseLost: the lease is over for good.
             LeaseSuspended: the timeout has come.
         """
+        if timeout is not None:
+            check_timeout(timeout)
         try:
             return self.check(need)
         except Exception:  # noqa: BLE001 - whatever it was, the plan below says it or waits it out

@@ -270,7 +270,9 @@ def test_renewed_files_are_used_by_the_next_connection(secure: Secure, namespace
             keeper.acquire("m", timeout=30).release()
 
 
-def test_files_caught_in_the_middle_of_their_renewal(secure: Secure, namespace: str) -> None:
+def test_files_caught_in_the_middle_of_their_renewal(
+    secure: Secure, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """A new certificate whose key is not there yet, and files that are gone, are waited out: beats, watch and calls come back."""
     live = secure.authority.issue("live", "client.example.org")
     new = secure.authority.issue("new", "client.example.org")
@@ -304,3 +306,4 @@ def test_files_caught_in_the_middle_of_their_renewal(secure: Secure, namespace: 
                 waiting.release()
                 waiter.join(20)  # without a watch it would look after 30 s
                 assert got
+    assert not [record for record in caplog.records if record.name == "leasekeeper"]

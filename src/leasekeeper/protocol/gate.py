@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from leasekeeper.errors import LeaseLost, LeaseSuspended, Misuse
@@ -58,11 +57,14 @@ def refusal(authority: Authority, need_s: float, now_s: float) -> LeaseLost | Le
     )
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def check_need(authority: Authority, need_s: float) -> None:
     """Misuse for a need that no proof can ever satisfy."""
     most_s = authority.timing.authority_s
-    good = math.isfinite(need_s) and 0 <= need_s < most_s
-    if not good:
+    if not (_is_number(need_s) and 0 <= need_s < most_s):
         raise Misuse(
             f"need={need_s!r}: expected seconds from 0 to less than {most_s:g}, which is all that a TTL of"
             f" {authority.timing.ttl:g} s can ever prove"
@@ -78,6 +80,8 @@ def wait_held(authority: Authority, need_s: float, until: float | None, now: Cal
         Misuse: no proof could ever satisfy ``need_s``.
     """
     session = authority.session
+    if not authority.state(now()).final:
+        check_need(authority, need_s)
     while True:
         changed = session.changed
         now_s = now()

@@ -111,7 +111,7 @@ class Keys:
 
     def starting(self, prefix: str) -> bytes:
         """The prefix of all claims on names that begin with ``prefix``; ConfigError if no name can."""
-        if prefix:
+        if prefix != "":
             check_name(prefix, "prefix")
         return self.leases + escape(prefix).encode()
 

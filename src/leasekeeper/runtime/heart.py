@@ -17,6 +17,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from leasekeeper.errors import LeasekeeperError
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol.actions import (
     Action,
@@ -200,7 +201,10 @@ class Heart:
 
     def _do(self, actions: Iterable[Action]) -> None:
         for action in actions:
-            self._perform(action)
+            try:
+                self._perform(action)
+            except Exception:  # noqa: BLE001 - what goes wrong for one lease must not keep the others from theirs
+                self._announcer.tell(partial(log.error, "an action of the heart failed", exc_info=sys.exc_info()))
 
     def _perform(self, action: Action) -> None:
         match action:
@@ -241,11 +245,13 @@ class Heart:
         def launch(attempt: Step) -> None:
             attempt.start(lambda outcome: self._post(partial(step, outcome)))
 
-        for action in step(None):
-            self._perform(action)
+        self._do(step(None))
 
     def _send_beat(self, session: Session, number: int) -> None:
-        self._last[session.lease_id] = self._engine.beats.connection()
+        try:
+            self._last[session.lease_id] = self._engine.beats.connection()
+        except LeasekeeperError:
+            self._last.pop(session.lease_id, None)  # the call below says why
         call = Call(KEEP_ALIVE, pb.LeaseKeepAliveRequest(ID=session.lease_id), session.timing.pause_s)
         self._start(self._engine.exchange(call, self._engine.beats), partial(self._beat_done, session, number))
 

@@ -12,7 +12,7 @@ from leasekeeper.errors import LeaseLost, Misuse
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.authority import Authority, Loss, State
-from leasekeeper.protocol.gate import lost, not_provable, parting, refusal, wait_held
+from leasekeeper.protocol.gate import check_need, lost, not_provable, parting, refusal, wait_held
 from leasekeeper.protocol.leave import release
 from leasekeeper.runtime.core import Core, check_timeout, observers
 from leasekeeper.runtime.events import Acquired, Released
@@ -118,8 +118,17 @@ class Held:
             Misuse: ``need`` is more than this lease's TTL can ever prove.
         """
         age = self._now() - self._session.proof_s
-        if self._authority.open and HERE[0] and age < self._pause_s and age + need <= self._authority_s and need >= 0.0:
-            return self.token
+        try:
+            if (
+                self._authority.open
+                and HERE[0]
+                and age < self._pause_s
+                and age + need <= self._authority_s
+                and need >= 0
+            ):
+                return self.token
+        except (TypeError, OverflowError):
+            check_need(self._authority, need)
         check_process()
         raise refusal(self._authority, need, self._now())
 

@@ -79,6 +79,11 @@ def _parse(text: object) -> Endpoint:
     expected = "host:port, http://host:port or https://host:port"
     if not isinstance(text, str) or not text.strip():
         raise ConfigError(field="endpoint", value=text, expected=expected)
+    if "@" in text:
+        # What stands before it is likely a password.
+        raise ConfigError(
+            field="endpoint", value=f"…@{text.rpartition('@')[2]}", expected=f"{expected}, without a user"
+        )
     rest, secure = text.strip(), None
     for scheme, is_secure in (("http://", False), ("https://", True)):
         if rest.lower().startswith(scheme):
@@ -92,8 +97,9 @@ def _parse(text: object) -> Endpoint:
 
 def _host_and_port(rest: str) -> tuple[str, str]:
     if rest.startswith("["):
-        host, _, tail = rest[1:].partition("]")
-        return host, tail[1:] if tail.startswith(":") else ("" if tail else str(DEFAULT_PORT))
+        host, closed, tail = rest[1:].partition("]")
+        port = tail[1:] if tail.startswith(":") else ("" if tail else str(DEFAULT_PORT))
+        return (host, port) if closed else ("", "")
     if rest.count(":") > 1:
         return "", ""
     host, colon, port = rest.partition(":")

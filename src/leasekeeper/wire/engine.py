@@ -6,6 +6,7 @@ etcd's require-leader rule, the high-water mark of revisions, and the mapping of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from leasekeeper.errors import LeasekeeperError, Misuse
+from leasekeeper.errors import ConfigError, LeasekeeperError
 from leasekeeper.protocol.plan import AUTHENTICATE, CALL_TIMEOUT_S, Call, Cause, Fault, Kind, Method
 from leasekeeper.wire.auth import Joining
 from leasekeeper.wire.channel import Channels, Connection, Route
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Attempt", "Engine", "Exchange", "Step", "block", "drive"]
 
+METADATA_KEY = re.compile(r"[a-z0-9_.-]+")
 # etcd then refuses what it could only answer from a minority, instead of letting it hang.
 REQUIRE_LEADER = ("hasleader", "true")
 
@@ -324,7 +326,28 @@ def _verdict(faults: list[Fault], worked: bool) -> Fault:
 
 
 def _checked(metadata: Sequence[tuple[str, str | bytes]]) -> Metadata:
+    """The metadata, if grpc can send it; the values are not shown, because they may be secrets."""
     try:
-        return tuple((str(key).lower(), value) for key, value in metadata)
+        pairs = tuple((key, value) for key, value in metadata)
     except (TypeError, ValueError):
-        raise Misuse("metadata: expected pairs of a key and a value") from None
+        raise ConfigError("metadata: expected pairs of a key and a value", field="metadata") from None
+    for key, value in pairs:
+        if not _is_key(key):
+            raise ConfigError(
+                field="metadata key", value=key, expected="letters, digits, '-', '_' and '.', and no 'grpc-'"
+            )
+        good = isinstance(value, bytes) if key.lower().endswith("-bin") else _is_plain(value)
+        if not good:
+            raise ConfigError(
+                f"metadata {key!r}: expected bytes for a key that ends in '-bin', else printable ASCII",
+                field="metadata",
+            )
+    return tuple((key.lower(), value) for key, value in pairs)
+
+
+def _is_key(key: object) -> bool:
+    return isinstance(key, str) and bool(METADATA_KEY.fullmatch(key.lower())) and not key.lower().startswith("grpc-")
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, str) and value.isascii() and (value.isprintable() or not value)
