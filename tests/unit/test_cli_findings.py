@@ -124,6 +124,7 @@ NOTES = [
     (replace(HEALTHY, members=(member(1),)), "1 voting member"),
     (replace(HEALTHY, members=None), "not allowed to see them"),
     (replace(HEALTHY, alarms=None), "not allowed to see them"),
+    (replace(HEALTHY, members=None, silence="took too long"), "not told: took too long"),
     (replace(HEALTHY, compacted=False, revision=400), "too early to tell"),
     (replace(HEALTHY, user=None), "whoever reaches etcd"),
     (replace(HEALTHY, auth_off=True), "authentication is off"),

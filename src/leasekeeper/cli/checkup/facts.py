@@ -71,6 +71,8 @@ class Facts:
     auth_off: bool = False
     members: tuple[MemberFact, ...] | None = None
     alarms: tuple[AlarmFact, ...] | None = None
+    # Why members or alarms are not told, when it is not for want of rights.
+    silence: str = ""
     rights: Rights | None = None
     revision: int = 0
     compacted: bool | None = None

@@ -140,9 +140,13 @@ def _cluster(facts: Facts) -> Iterator[Finding]:
         yield Finding(Severity.ERROR, "endpoints", f"they belong to different clusters: {ids}", do)
     if facts.members is None:
         if told:
-            yield Finding(Severity.NOTE, "members", "this user is not allowed to see them")
+            yield Finding(Severity.NOTE, "members", _not_told(facts))
         return
     yield from _members(facts, len({fact.member_id for fact in told}))
+
+
+def _not_told(facts: Facts) -> str:
+    return f"not told: {one_line(facts.silence)}" if facts.silence else "this user is not allowed to see them"
 
 
 def _members(facts: Facts, reached: int) -> Iterator[Finding]:
@@ -170,7 +174,7 @@ def _members(facts: Facts, reached: int) -> Iterator[Finding]:
 def _alarms(facts: Facts) -> Iterator[Finding]:
     if facts.alarms is None:
         if any(fact.told for fact in facts.endpoints):
-            yield Finding(Severity.NOTE, "alarms", "this user is not allowed to see them")
+            yield Finding(Severity.NOTE, "alarms", _not_told(facts))
         return
     cures = {
         "NOSPACE": "compact, defragment each member, then: etcdctl alarm disarm",
@@ -224,7 +228,12 @@ def _connection(facts: Facts) -> Iterator[Finding]:
 
 def _rights(facts: Facts) -> Iterator[Finding]:
     if facts.trouble:
-        yield Finding(Severity.ERROR, "namespace", one_line(facts.trouble), "see what is said above of the endpoints")
+        yield Finding(
+            Severity.ERROR,
+            "namespace",
+            one_line(facts.trouble),
+            "bring a majority of the members back, or find out why they do not answer",
+        )
     if facts.rights is None:
         return
     do = f"grant its role readwrite on the prefix leasekeeper/{clip(facts.namespace)}/"

@@ -43,22 +43,29 @@ def examine(arguments: Mapping[str, Any], timeout_s: float) -> Facts:
     """Everything about the etcd that a keeper with these arguments would use. ConfigError when none could be made."""
     endpoints = parse_endpoints(arguments.get("endpoints", DEFAULT_ENDPOINTS))
     tls: TLS | None = arguments.get("tls")
+    Keeper(**arguments).close()  # says what is wrong with them together
     with ExitStack() as stack:
-        every = stack.enter_context(Keeper(**arguments))
-        each = [stack.enter_context(Keeper(**{**arguments, "endpoints": _url(endpoint)})) for endpoint in endpoints]
-        facts = asyncio.run(_statuses(endpoints, [keeper._core for keeper in each], timeout_s))
-        facts = [_timed(fact, keeper._core, timeout_s) for fact, keeper in zip(facts, each, strict=True)]
-        facts = [replace(f, clock_ahead_s=_clock_ahead_s(e, tls)) for f, e in zip(facts, endpoints, strict=True)]
+        keepers = [stack.enter_context(Keeper(**{**arguments, "endpoints": _url(endpoint)})) for endpoint in endpoints]
+        cores = [keeper._core for keeper in keepers]
+        facts = asyncio.run(_statuses(endpoints, cores, timeout_s))
+        facts = [_timed(fact, core, timeout_s) for fact, core in zip(facts, cores, strict=True)]
+        facts = [replace(f, clock_ahead_s=_clock_ahead_s(f, e, tls)) for f, e in zip(facts, endpoints, strict=True)]
         found = Facts(
             endpoints=tuple(facts),
-            namespace=every._core.ctx.keys.namespace,
+            namespace=cores[0].ctx.keys.namespace,
             tls=tls is not None or any(endpoint.secure for endpoint in endpoints),
             loopback=all(_is_loopback(endpoint.host) for endpoint in endpoints),
             user=arguments.get("user"),
         )
-        if any(fact.told or fact.denied for fact in facts):
-            found = _namespace(every._core, _cluster(every._core, found, timeout_s), timeout_s)
-        return replace(found, auth_off=any(k._core.engine.login.off for k in (every, *each)))
+        if (core := _spokesman(facts, cores)) is not None:
+            found = _namespace(core, _cluster(core, found, timeout_s), timeout_s)
+        return replace(found, auth_off=any(core.engine.login.off for core in cores))
+
+
+def _spokesman(facts: Sequence[EndpointFact], cores: Sequence[Core]) -> Core | None:
+    """Whom to ask about the cluster: one that answers, and a learner, who serves nobody, only where there is no other."""
+    answering = [(fact.learner, index) for index, fact in enumerate(facts) if fact.told or fact.denied]
+    return cores[min(answering)[1]] if answering else None
 
 
 def _url(endpoint: Endpoint) -> str:
@@ -113,8 +120,10 @@ def _timed(fact: EndpointFact, core: Core, timeout_s: float) -> EndpointFact:
     return replace(fact, latency_s=median(taken))
 
 
-def _clock_ahead_s(endpoint: Endpoint, tls: TLS | None) -> float | None:
+def _clock_ahead_s(fact: EndpointFact, endpoint: Endpoint, tls: TLS | None) -> float | None:
     """How far the server's wall clock is ahead of ours, to about a second, by the date in an HTTP answer."""
+    if not fact.told:
+        return None
     secure = tls is not None or endpoint.secure
     try:
         connection = (
@@ -146,17 +155,18 @@ def _ssl(tls: TLS | None) -> ssl.SSLContext:
 def _cluster(core: Core, facts: Facts, timeout_s: float) -> Facts:
     members: tuple[MemberFact, ...] | None = None
     alarms: tuple[AlarmFact, ...] | None = None
+    silence = ""
     try:
         listed = core.run(ask(MEMBER_LIST, pb.MemberListRequest(), timeout_s)).members
         members = tuple(MemberFact(one.ID, one.name, tuple(one.clientURLs), one.isLearner) for one in listed)
-    except LeasekeeperError:
-        pass  # not told: that is what the facts say
+    except LeasekeeperError as error:
+        silence = "" if isinstance(error, AuthError) else str(error)
     try:
         raised = core.run(ask(ALARM, pb.AlarmRequest(action=pb.AlarmRequest.GET), timeout_s)).alarms
         alarms = tuple(AlarmFact(ALARMS.get(one.alarm, f"alarm {one.alarm}"), one.memberID) for one in raised)
-    except LeasekeeperError:
-        pass
-    return replace(facts, members=members, alarms=alarms)
+    except LeasekeeperError as error:
+        silence = silence or ("" if isinstance(error, AuthError) else str(error))
+    return replace(facts, members=members, alarms=alarms, silence=silence)
 
 
 def _namespace(core: Core, facts: Facts, timeout_s: float) -> Facts:
