@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+import leasekeeper.observe  # noqa: F401 - it adds the observer that logs
 from leasekeeper.errors import LeaseLost, Misuse, NotAcquired
 from leasekeeper.fencing import parse_token
 from leasekeeper.protocol import inspect as look
@@ -126,8 +127,10 @@ class AsyncLease(Held):
         owned, lapsed = self._begin_release()
         removed: bool | None = None
         if owned:
-            removed = await self._core.arun(self._releasing())
-            self._released(removed)
+            try:
+                removed = await self._core.arun(self._releasing())
+            finally:
+                self._released(removed)
         return owned, removed, lapsed
 
     def _listener(self, callback: Callable[[State], object]) -> Callable[[State], None]:
@@ -239,16 +242,16 @@ class AsyncKeeper:
             raise Misuse(
                 f"this task owns {name!r} already and would wait for itself: release it first, or give a timeout"
             )
-        return self._own(want, await self._core.arun(queue.acquire(self._core.ctx, want)))
+        return self._own(want, await self._core.aacquire(want, queue.acquire(self._core.ctx, want)))
 
     async def try_acquire(self, name: str, *, ttl: float | None = None, note: str = "") -> AsyncLease | None:
         """Own ``name`` if nobody claims it; None at once, and no trace, if somebody does."""
         want = self._core.want(name, ttl, None, note)
-        authority = await self._core.arun(queue.try_acquire(self._core.ctx, want))
+        authority = await self._core.aacquire(want, queue.try_acquire(self._core.ctx, want))
         return None if authority is None else self._own(want, authority)
 
     async def _at_once(self, want: Want) -> AsyncLease:
-        authority = await self._core.arun(queue.try_acquire(self._core.ctx, want))
+        authority = await self._core.aacquire(want, queue.try_acquire(self._core.ctx, want))
         if authority is None:
             raise NotAcquired(f"{want.name!r} was not acquired at once: somebody owns it", name=want.name)
         return self._own(want, authority)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import leasekeeper.observe  # noqa: F401 - it adds the observer that logs
 from leasekeeper.errors import Misuse, NotAcquired
 from leasekeeper.fencing import parse_token
 from leasekeeper.protocol import inspect as look
@@ -87,8 +88,10 @@ class Lease(Held):
         owned, lapsed = self._begin_release()
         removed: bool | None = None
         if owned:
-            removed = self._core.run(self._releasing())
-            self._released(removed)
+            try:
+                removed = self._core.run(self._releasing())
+            finally:
+                self._released(removed)
         return owned, removed, lapsed
 
     def __enter__(self) -> Lease:
@@ -215,7 +218,7 @@ class Keeper:
             raise Misuse(
                 f"this thread owns {name!r} already and would wait for itself: release it first, or give a timeout"
             )
-        return self._own(want, self._core.run(queue.acquire(self._core.ctx, want)))
+        return self._own(want, self._core.acquire(want, queue.acquire(self._core.ctx, want)))
 
     def try_acquire(self, name: str, *, ttl: float | None = None, note: str = "") -> Lease | None:
         """Own ``name`` if nobody claims it; None at once, and no trace, if somebody does.
@@ -223,11 +226,11 @@ class Keeper:
         Raises Unavailable when etcd cannot be asked.
         """
         want = self._core.want(name, ttl, None, note)
-        authority = self._core.run(queue.try_acquire(self._core.ctx, want))
+        authority = self._core.acquire(want, queue.try_acquire(self._core.ctx, want))
         return None if authority is None else self._own(want, authority)
 
     def _at_once(self, want: Want) -> Lease:
-        authority = self._core.run(queue.try_acquire(self._core.ctx, want))
+        authority = self._core.acquire(want, queue.try_acquire(self._core.ctx, want))
         if authority is None:
             raise NotAcquired(f"{want.name!r} was not acquired at once: somebody owns it", name=want.name)
         return self._own(want, authority)

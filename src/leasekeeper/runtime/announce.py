@@ -36,8 +36,15 @@ class Announcer:
         if self._thread is None:
             with self._lock:
                 if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="leasekeeper-announce", daemon=True)
-                    self._thread.start()
+                    self._start_thread()
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._run, name="leasekeeper-announce", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return  # the system has no thread left just now: what is queued is told when the next call finds one
+        self._thread = thread
 
     def close(self, timeout_s: float = 1.0) -> None:
         """Deliver what is queued, within a bound, and end the thread."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
@@ -11,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from leasekeeper.clock import BOOT_CLOCK, Clock
-from leasekeeper.errors import ConfigError, LeasekeeperError, Misuse
+from leasekeeper.errors import ConfigError, LeasekeeperError, Misuse, NotAcquired
 from leasekeeper.protocol.authority import NEVER, Authority
 from leasekeeper.protocol.context import Context
 from leasekeeper.protocol.keys import Keys, check_name, check_note
@@ -24,7 +25,7 @@ from leasekeeper.runtime.aio import Asyncio
 from leasekeeper.runtime.announce import Announcer
 from leasekeeper.runtime.background import Background
 from leasekeeper.runtime.blocking import Blocking
-from leasekeeper.runtime.events import CleanupFailed, Dropped, Event, Observer
+from leasekeeper.runtime.events import AcquireFailed, CleanupFailed, Dropped, Event, Observer
 from leasekeeper.runtime.fork import HERE
 from leasekeeper.runtime.heart import Heart
 from leasekeeper.runtime.sessions import SessionTable
@@ -36,13 +37,15 @@ from leasekeeper.wire.watch import WatchHub
 
 __all__ = ["Core", "observers"]
 
+log = logging.getLogger("leasekeeper")
+
 HOLDER_MAX = 255
 # What a keeper spends on revoking its leases when it is closed, all of them together.
 CLOSE_S = 3.0
 # How long a call may try that belongs to no acquire.
 ASK_S = 10.0
 
-# Observers of every keeper in the process; see leasekeeper.observe.
+# Observers of every keeper in the process; see leasekeeper.observe, which alone changes it.
 observers: list[Observer] = []
 
 
@@ -137,16 +140,45 @@ class Core:
         except Fault as fault:
             raise self.engine.public(fault) from None
 
+    def acquire(self, want: Want, plan: Plan[Authority | None]) -> Authority | None:
+        """Run a plan that acquires in this thread; observers are told when nothing comes of it."""
+        try:
+            authority: Authority | None = self.run(plan)
+        except BaseException as error:
+            self._not_acquired(want, type(error))
+            raise
+        if authority is None:
+            self._not_acquired(want, NotAcquired)
+        return authority
+
+    async def aacquire(self, want: Want, plan: Plan[Authority | None]) -> Authority | None:
+        """Run a plan that acquires under asyncio; observers are told when nothing comes of it."""
+        try:
+            authority: Authority | None = await self.arun(plan)
+        except BaseException as error:
+            self._not_acquired(want, type(error))
+            raise
+        if authority is None:
+            self._not_acquired(want, NotAcquired)
+        return authority
+
+    def _not_acquired(self, want: Want, error: type[BaseException]) -> None:
+        if observers:
+            self.observe(AcquireFailed(want.name, error.__name__, self.now() - want.since))
+
     # ------------------------------------------------------------ telling
 
     def observe(self, event: Event) -> None:
-        """Tell observers now, in this thread."""
-        for observer in observers:
-            observer(event)
+        """Tell observers now, in this thread. What one of them raises is logged and goes no further."""
+        for observer in tuple(observers):
+            try:
+                observer(event)
+            except Exception:
+                log.exception("an observer failed; leases are not affected")
 
     def observe_soon(self, event: Event) -> None:
         """Tell observers on the announcer's thread."""
-        for observer in observers:
+        for observer in tuple(observers):
             self.announcer.tell(observer, event)
 
     def _cleanup_failed(self, why: str) -> None:
@@ -159,12 +191,14 @@ class Core:
         if self.forked or self.closed or not HERE[0]:
             return
         slot.leaving = True
-        self.background.detach(partial(self._give_up_dropped, slot))
+        self.background.detach(partial(self._tell_dropped, slot))
+        self.background.detach(partial(withdraw, self.ctx, slot))
 
-    def _give_up_dropped(self, slot: Slot) -> Plan[bool]:
+    def _tell_dropped(self, slot: Slot) -> Plan[None]:
+        """In the background, where locks may be taken. A plan of its own, because the one that withdraws may be repeated."""
         self.heart.forget(slot)
-        self.observe_soon(Dropped(slot.name))
-        return (yield from withdraw(self.ctx, slot))
+        self.observe_soon(Dropped(slot.name, slot.nonce))
+        yield from ()
 
     def _remove(self, slot: Slot, create_revision: int) -> None:
         slot.leaving = True

@@ -1,4 +1,7 @@
-"""What the runtime tells observers (`leasekeeper.observe`): facts as frozen records, with times in seconds."""
+"""What the runtime tells observers (`leasekeeper.observe`): facts as frozen records, with times in seconds.
+
+``claim`` is the claim's nonce: unlike a name with a token it is unique also where one process keeps leases in several clusters.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from leasekeeper.protocol.authority import Loss, State
 
-__all__ = ["Acquired", "BeatMissed", "CleanupFailed", "Dropped", "Event", "Observer", "Released", "StateChanged"]
+__all__ = [
+    "AcquireFailed",
+    "Acquired",
+    "BeatMissed",
+    "CleanupFailed",
+    "Dropped",
+    "Event",
+    "Observer",
+    "Released",
+    "StateChanged",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +31,16 @@ class Acquired:
 
     name: str
     token: int
+    claim: str
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AcquireFailed:
+    """A name was not acquired. ``error`` is the name of the exception's class, ``NotAcquired`` also where a try gave None."""
+
+    name: str
+    error: str
     waited_s: float
 
 
@@ -27,6 +50,7 @@ class Released:
 
     name: str
     token: int
+    claim: str
     held_s: float
     confirmed: bool
 
@@ -37,6 +61,7 @@ class StateChanged:
 
     name: str
     token: int
+    claim: str
     state: State
     proof_age_s: float
     loss: Loss | None
@@ -58,6 +83,7 @@ class Dropped:
     """A lease was garbage-collected without a release; its claim is given up."""
 
     name: str
+    claim: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,5 +94,5 @@ class CleanupFailed:
     why: str
 
 
-Event = Acquired | Released | StateChanged | BeatMissed | Dropped | CleanupFailed
+Event = Acquired | AcquireFailed | Released | StateChanged | BeatMissed | Dropped | CleanupFailed
 Observer = Callable[[Event], None]

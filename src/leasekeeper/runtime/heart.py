@@ -353,7 +353,7 @@ class Heart:
 
     def _changed(self, authority: Authority, state: State) -> None:
         age_s = self._now() - authority.session.proof_s
-        self._observe(StateChanged(authority.name, authority.token, state, age_s, authority.loss))
+        self._observe(StateChanged(authority.name, authority.token, authority.slot.nonce, state, age_s, authority.loss))
         self._tell(authority, state)
 
     def _tell(self, authority: Authority, state: State) -> None:

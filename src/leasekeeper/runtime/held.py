@@ -180,12 +180,12 @@ class Held:
     def _released(self, removed: bool | None) -> None:
         if observers:
             held_s = self._now() - self._authority.held_since_s
-            self._core.observe(Released(self.name, self.token, held_s, removed is not None))
+            self._core.observe(Released(self.name, self.token, self.claim, held_s, removed is not None))
 
     def _acquired(self, since_s: float, owner: Callable[[], object]) -> None:
         self._authority.owner = owner
         if observers:
-            self._core.observe(Acquired(self.name, self.token, self._now() - since_s))
+            self._core.observe(Acquired(self.name, self.token, self.claim, self._now() - since_s))
 
     def _parting(self, owned: bool, removed: bool | None, lapsed: bool) -> LeaseLost | None:
         """What leaving the ``with`` block must raise."""

@@ -1,0 +1,104 @@
+"""The observer that logs: every event once, to the logger ``leasekeeper`` of the standard library.
+
+The library sets no level and adds no handler; that is the program's business. Beside the text each record carries the event's
+fields as attributes, for formatters that write JSON: ``lease_event`` (the event's name) and ``lease_name``, ``lease_token``,
+``lease_state`` and so on, each field with that prefix.
+
+========  ==========================================================================================
+ERROR     a lease was lost
+WARNING   a lease is suspended; beats are missing (the 1st, 2nd, 4th, 8th … in a row); a lease was
+          dropped without a release; a clean-up was given up
+INFO      acquired, released, proven again; lost because the keeper was closed
+DEBUG     not acquired (the caller has the error); the other missing beats
+========  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import fields
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from leasekeeper.protocol.authority import Loss, State
+from leasekeeper.runtime.events import (
+    Acquired,
+    AcquireFailed,
+    BeatMissed,
+    CleanupFailed,
+    Dropped,
+    Released,
+    StateChanged,
+)
+
+if TYPE_CHECKING:
+    from leasekeeper.runtime.events import Event
+
+__all__ = ["log_event"]
+
+log = logging.getLogger("leasekeeper")
+
+
+def log_event(event: Event) -> None:
+    """Log one event, if the logger wants events of its level."""
+    level = _level(event)
+    if log.isEnabledFor(level):
+        text, *args = _text(event)
+        log.log(level, text, *args, extra=_extra(event))
+
+
+def _level(event: Event) -> int:
+    match event:
+        case StateChanged(state=State.LOST, loss=loss):
+            return logging.INFO if loss is not None and loss.reason == "closed" else logging.ERROR
+        case StateChanged(state=State.SUSPENDED) | Dropped() | CleanupFailed():
+            return logging.WARNING
+        case BeatMissed(in_a_row=in_a_row):
+            # An outage is told again and again, but not with every beat.
+            return logging.DEBUG if in_a_row & (in_a_row - 1) else logging.WARNING
+        case AcquireFailed():
+            return logging.DEBUG
+    return logging.INFO
+
+
+def _text(event: Event) -> tuple[Any, ...]:
+    """The message and its arguments."""
+    match event:
+        case Acquired():
+            return "acquired %r (token %d) after %.3f s", event.name, event.token, event.waited_s
+        case AcquireFailed():
+            return "did not acquire %r in %.3f s: %s", event.name, event.waited_s, event.error
+        case Released():
+            tail = "" if event.confirmed else "; its key is still to be removed"
+            return "released %r (token %d) after %.3f s%s", event.name, event.token, event.held_s, tail
+        case StateChanged():
+            return _change(event)
+        case BeatMissed():
+            text = "heartbeat of lease %x missed at %s, %d in a row, %.3f s after the last proof: %s"
+            return text, event.lease_id, event.endpoint or "?", event.in_a_row, event.proof_age_s, event.why
+        case Dropped():
+            return ("the lease on %r was dropped without a release: its claim is given up", event.name)
+        case CleanupFailed():
+            return "could not remove %s, which goes when its lease runs out: %s", event.what, event.why
+
+
+def _change(event: StateChanged) -> tuple[Any, ...]:
+    if event.state is State.LOST:
+        reason = event.loss.reason if event.loss is not None else "unknown"
+        return "lost %r (token %d): %s, %.3f s after the last proof", event.name, event.token, reason, event.proof_age_s
+    if event.state is State.SUSPENDED:
+        text = "%r (token %d) is suspended, %.3f s after the last proof: work is held at its gate"
+        return text, event.name, event.token, event.proof_age_s
+    return "%r (token %d) is proven again", event.name, event.token
+
+
+def _extra(event: Event) -> dict[str, Any]:
+    extra: dict[str, Any] = {"lease_event": type(event).__name__}
+    for field in fields(event):
+        value = getattr(event, field.name)
+        if isinstance(value, Loss):
+            extra["lease_reason"] = value.reason
+        elif value is not None:
+            key = field.name if field.name == "lease_id" else f"lease_{field.name}"
+            extra[key] = value.value if isinstance(value, Enum) else value
+    return extra
