@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable
+from functools import partial
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from leasekeeper.protocol.plan import Call, Detach, Plan, Sleep, Wait, Watch
@@ -46,8 +47,19 @@ class Blocking:
 
     def run(self, plan: Plan[T]) -> T:
         """Run it to its end: its result, or what it raised."""
+        struck: BaseException | None = None
+        while True:
+            try:
+                return self._drive(plan, struck)
+            except BaseException as error:
+                if plan.gi_frame is None:
+                    raise
+                # Ctrl-C, between two operations: the plan has not ended and has yet to hear of it.
+                struck = error
+
+    def _drive(self, plan: Plan[T], struck: BaseException | None) -> T:
         try:
-            operation = next(plan)
+            operation = next(plan) if struck is None else plan.throw(struck)
             while True:
                 try:
                     result: Any = (
@@ -75,16 +87,21 @@ class Blocking:
                 return time.sleep(jittered(operation.seconds))
 
     def _wait(self, operation: Wait) -> bool:
-        woken = threading.Event()
-        for signal in operation.signals:
-            signal.subscribe(woken.set)
+        # Not an Event: Ctrl-C in the middle of its Python code can leave its lock taken, and whoever rings then hangs.
+        bell: SimpleQueue[None] = SimpleQueue()
+        ring = partial(bell.put, None)
         try:
-            while not woken.is_set():
+            for signal in operation.signals:
+                signal.subscribe(ring)
+            while not any(signal.is_set() for signal in operation.signals):
                 left_s = SLICE_S if operation.until is None else min(SLICE_S, operation.until - self._now())
                 if left_s <= 0:
-                    break
-                woken.wait(left_s)
+                    return False
+                try:
+                    bell.get(timeout=left_s)
+                except Empty:
+                    pass
+            return True
         finally:
             for signal in operation.signals:
-                signal.unsubscribe(woken.set)
-        return woken.is_set()
+                signal.unsubscribe(ring)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -13,14 +12,17 @@ __all__ = ["Flag", "WatchFlag"]
 
 
 class Flag:
-    """Becomes set once and stays set; calls back whoever subscribed, on the thread that sets it."""
+    """Becomes set once and stays set; calls back whoever subscribed, on the thread that sets it.
 
-    __slots__ = ("_callbacks", "_lock", "_set")
+    Without a lock, each step being one step of the interpreter: Ctrl-C may strike anywhere in the main thread, and the garbage
+    collector may end a coroutine, with what it subscribed to, anywhere at all.
+    """
+
+    __slots__ = ("_callbacks", "_set")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._set = False
-        self._callbacks: list[Callable[[], None]] = []
+        self._callbacks: dict[Callable[[], None], None] = {}
 
     def is_set(self) -> bool:
         """Whether it is set."""
@@ -28,25 +30,26 @@ class Flag:
 
     def set(self) -> None:
         """Set it; only the first time has an effect."""
-        with self._lock:
-            self._set = True
-            callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
+        self._set = True
+        self._call_back()
+
+    def _call_back(self) -> None:
+        while self._callbacks:
+            try:
+                callback, _ = self._callbacks.popitem()
+            except KeyError:
+                return  # another thread took the last one
             callback()
 
     def subscribe(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` when it is set; at once when it is set already."""
-        with self._lock:
-            if not self._set:
-                self._callbacks.append(callback)
-                return
-        callback()
+        """Call ``callback`` once when it is set; at once when it is set already."""
+        self._callbacks[callback] = None
+        if self._set:
+            self._call_back()
 
     def unsubscribe(self, callback: Callable[[], None]) -> None:
         """Forget ``callback``."""
-        with self._lock:
-            if callback in self._callbacks:
-                self._callbacks.remove(callback)
+        self._callbacks.pop(callback, None)
 
 
 class WatchFlag(Flag):
