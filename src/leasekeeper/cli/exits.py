@@ -37,7 +37,7 @@ from leasekeeper.errors import (
     Unavailable,
 )
 
-__all__ = ["DONE", "NEGATIVE", "UNAVAILABLE", "Interrupted", "code_of", "report"]
+__all__ = ["DEBUG", "DONE", "NEGATIVE", "UNAVAILABLE", "Interrupted", "code_of", "report"]
 
 DONE, NEGATIVE, USAGE = 0, 1, 2
 UNAVAILABLE, BUG, OUTPUT, NOT_ACQUIRED, LOST, DENIED = 69, 70, 74, 75, 76, 77

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
+from leasekeeper.cli.exits import DEBUG
 from leasekeeper.cli.values import seconds
 from leasekeeper.errors import ConfigError
 
@@ -73,6 +74,7 @@ class Settings:
         """What the keeper is made with; asks for a password when a user is given without one and somebody sits there."""
         from leasekeeper.wire.environment import read_environment
 
+        _hush_library(self.environment)
         environment = dict(self.environment)
         for name, variable in OPTIONS.items():
             if (value := self.given.get(name)) is None:
@@ -101,6 +103,16 @@ class Settings:
             if value := self.given.get(name):
                 options += [f"--{name}", value.partition(":")[0] if name == "user" else value]
         return shlex.join(["leasekeeper", *options, *words])
+
+
+def _hush_library(environment: Mapping[str, str]) -> None:
+    """The commands say themselves what a person must know; what the library logs is for who looks for a fault."""
+    import logging
+
+    log = logging.getLogger("leasekeeper")
+    if not log.handlers and not environment.get(DEBUG):
+        # Without any handler Python would print warnings to stderr.
+        log.addHandler(logging.NullHandler())
 
 
 def _ask_password(user: str) -> str:
