@@ -95,4 +95,4 @@ class CleanupFailed:
 
 
 Event = Acquired | AcquireFailed | Released | StateChanged | BeatMissed | Dropped | CleanupFailed
-Observer = Callable[[Event], None]
+Observer = Callable[[Event], object]

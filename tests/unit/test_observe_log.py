@@ -1,0 +1,99 @@
+"""The log of events: each once, at its level, with its facts as attributes; free where nobody listens."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from leasekeeper import Loss, State
+from leasekeeper.observe import (
+    Acquired,
+    AcquireFailed,
+    BeatMissed,
+    CleanupFailed,
+    Dropped,
+    Event,
+    Released,
+    StateChanged,
+)
+from leasekeeper.observe.log import log_event
+
+
+def lost(reason: str) -> StateChanged:
+    """A lease that was lost."""
+    return StateChanged("a/b", 7, "c1", State.LOST, 10.5, Loss(reason, 100.0, 10.5))  # type: ignore[arg-type]
+
+
+EVENTS: list[tuple[Event, int, str]] = [
+    (Acquired("a/b", 7, "c1", 0.25), logging.INFO, "acquired 'a/b' (token 7) after 0.250 s"),
+    (AcquireFailed("a/b", "NotAcquired", 3.0), logging.DEBUG, "did not acquire 'a/b' in 3.000 s: NotAcquired"),
+    (Released("a/b", 7, "c1", 9.0, True), logging.INFO, "released 'a/b' (token 7) after 9.000 s"),
+    (Released("a/b", 7, "c1", 9.0, False), logging.INFO, "its key is still to be removed"),
+    (
+        StateChanged("a/b", 7, "c1", State.SUSPENDED, 5.1, None),
+        logging.WARNING,
+        "suspended, 5.100 s after the last proof",
+    ),
+    (StateChanged("a/b", 7, "c1", State.HELD, 0.1, None), logging.INFO, "'a/b' (token 7) is proven again"),
+    (lost("revoked"), logging.ERROR, "lost 'a/b' (token 7): revoked, 10.500 s after the last proof"),
+    (lost("closed"), logging.INFO, "closed"),
+    (BeatMissed(0xABC, 1, "h:1", "reset", 2.0), logging.WARNING, "lease abc missed at h:1, 1 in a row, 2.000 s after"),
+    (Dropped("a/b", "c1"), logging.WARNING, "'a/b' was dropped without a release"),
+    (CleanupFailed("a claim", "etcd is away"), logging.WARNING, "could not remove a claim"),
+]
+
+
+@pytest.mark.parametrize(("event", "level", "text"), EVENTS, ids=lambda value: type(value).__name__)
+def test_every_event_is_logged(caplog: pytest.LogCaptureFixture, event: Event, level: int, text: str) -> None:
+    """One record of the logger `leasekeeper` with the level that the event deserves and its facts in the text."""
+    with caplog.at_level(logging.DEBUG, "leasekeeper"):
+        log_event(event)
+    (record,) = caplog.records
+    assert (record.name, record.levelno) == ("leasekeeper", level)
+    assert text in record.getMessage()
+    assert record.__dict__["lease_event"] == type(event).__name__
+
+
+@pytest.mark.parametrize("event", [event for event, _, _ in EVENTS], ids=lambda event: type(event).__name__)
+def test_facts_are_attributes_that_json_can_carry(caplog: pytest.LogCaptureFixture, event: Event) -> None:
+    """Each field of an event is an attribute of the record, as plain text, number or truth."""
+    with caplog.at_level(logging.DEBUG, "leasekeeper"):
+        log_event(event)
+    facts = {key: value for key, value in caplog.records[0].__dict__.items() if key.startswith("lease_")}
+    assert json.loads(json.dumps(facts)) == facts
+    for name in type(event).__dataclass_fields__:
+        value = getattr(event, name)
+        if name == "loss":
+            assert facts.get("lease_reason") == (value.reason if value else None)
+        else:
+            key = name if name == "lease_id" else f"lease_{name}"
+            assert facts[key] == (value.value if isinstance(value, State) else value)
+
+
+def test_an_outage_is_told_again_and_again_but_not_with_every_beat(caplog: pytest.LogCaptureFixture) -> None:
+    """C26: missing beats are warned of with their count at the 1st, 2nd, 4th, 8th … in a row."""
+    with caplog.at_level(logging.WARNING, "leasekeeper"):
+        for number in range(1, 101):
+            log_event(BeatMissed(1, number, "h:1", "", 1.0))
+    told = [record.__dict__["lease_in_a_row"] for record in caplog.records]
+    assert told == [1, 2, 4, 8, 16, 32, 64]
+
+
+def test_nothing_is_made_where_nobody_listens(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A logger that does not want an event's level costs one question: no text and no record is made."""
+    monkeypatch.setattr("leasekeeper.observe.log._text", pytest.fail)
+    with caplog.at_level(logging.CRITICAL, "leasekeeper"):
+        for event, _, _ in EVENTS:
+            log_event(event)
+
+
+def test_the_library_configures_no_logging() -> None:
+    """The logger `leasekeeper` has neither a handler nor a level of its own."""
+    logger = logging.getLogger("leasekeeper")
+    assert not logger.handlers
+    assert logger.level == logging.NOTSET
+    assert logger.propagate
