@@ -39,25 +39,33 @@ __all__ = ["log_event"]
 log = logging.getLogger("leasekeeper")
 
 
+LEVELS: dict[type[Event], int] = {
+    Acquired: logging.INFO,
+    AcquireFailed: logging.DEBUG,
+    Released: logging.INFO,
+    Dropped: logging.WARNING,
+    CleanupFailed: logging.WARNING,
+}
+
+
 def log_event(event: Event) -> None:
     """Log one event, if the logger wants events of its level."""
-    level = _level(event)
+    level = LEVELS.get(type(event)) or _level(event)
     if log.isEnabledFor(level):
         text, *args = _text(event)
         log.log(level, text, *args, extra=_extra(event))
 
 
 def _level(event: Event) -> int:
+    """The level of an event whose kind alone does not tell."""
     match event:
         case StateChanged(state=State.LOST, loss=loss):
             return logging.INFO if loss is not None and loss.reason == "closed" else logging.ERROR
-        case StateChanged(state=State.SUSPENDED) | Dropped() | CleanupFailed():
+        case StateChanged(state=State.SUSPENDED):
             return logging.WARNING
         case BeatMissed(in_a_row=in_a_row):
             # An outage is told again and again, but not with every beat.
             return logging.DEBUG if in_a_row & (in_a_row - 1) else logging.WARNING
-        case AcquireFailed():
-            return logging.DEBUG
     return logging.INFO
 
 
