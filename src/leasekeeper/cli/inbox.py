@@ -1,19 +1,21 @@
 """What wakes a command that runs a program: signals to pass on, and news about the lease.
 
 While the inbox is open the signals that a supervisor, a shell or a terminal sends are caught and kept in order; nothing else
-happens in a signal handler. Signals that this process was started with ignored (``nohup``, a background job of a plain shell)
-stay ignored. Signal handlers are the program's own business, so only the command line has any.
+happens in a signal handler. SIGCONT is not among them: who stops here knows when it goes on. Signals that this process was
+started with ignored (``nohup``, a background job of a plain shell) stay ignored. Signal handlers are the program's own
+business, so only the command line has any.
 """
 
 from __future__ import annotations
 
 import os
-import select
 import signal
 import time
 from collections import deque
 from types import FrameType, TracebackType
 from typing import final
+
+from leasekeeper.cli.tree import proc
 
 __all__ = ["PASSED_ON", "Inbox"]
 
@@ -21,11 +23,11 @@ PASSED_ON = (
     *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT),
     *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH),
 )
-_CAUGHT = (*PASSED_ON, signal.SIGTSTP, signal.SIGCONT)
+_CAUGHT = (*PASSED_ON, signal.SIGTSTP)
 
 # A sender that is faster than we read loses signals, as with the kernel's own pending signals.
 KEPT_MAX = 64
-CONTINUE_S = 0.2
+SETTLE_S = 0.02
 
 
 @final
@@ -80,44 +82,23 @@ class Inbox:
         return taken
 
     def stop_here(self, number: int, *, whole_group: bool) -> bool:
-        """Stop this process as ``number`` (TSTP, TTIN, TTOU) does by default; whether it was stopped, when it goes on.
+        """Stop this process as ``number`` (TSTP, TTIN, TTOU) does by default; False if nobody could have continued it.
 
-        ``whole_group``: and the other processes of the job, which the terminal would have stopped as well. A job that
-        nobody could continue, in an orphaned process group, is not stopped by the kernel.
+        Returns when the process goes on. ``whole_group``: stop the other processes of the job too, as the terminal would.
         """
-        self._drain()
-        self._forget_continue()
+        if not could_be_continued():
+            return False
         before = signal.signal(number, signal.SIG_DFL)
         try:
-            # Called by the main thread, which the kernel prefers, so that the stop has come when this returns.
             if whole_group:
                 os.kill(0, number)
             else:
                 signal.raise_signal(number)
-            continued = self._saw_continue()
+            # The kernel may have chosen another thread to stop us, which takes this one a moment later.
+            time.sleep(SETTLE_S)
         finally:
             signal.signal(number, before)
-        self.wake()
-        return continued
-
-    def _saw_continue(self) -> bool:
-        """Whether SIGCONT has come; if so it is used up, so that one stop is taken back once."""
-        # Another thread may be the one to note the signal, so give it a moment.
-        readable = select.poll()
-        readable.register(self._readable, select.POLLIN)
-        deadline_s = time.monotonic() + CONTINUE_S
-        while signal.SIGCONT not in self._signals and (left_s := deadline_s - time.monotonic()) > 0:
-            readable.poll(left_s * 1000)
-            self._drain()
-        return self._forget_continue()
-
-    def _forget_continue(self) -> bool:
-        """Whether there was one to forget."""
-        forgotten = False
-        while signal.SIGCONT in self._signals:
-            self._signals.remove(signal.SIGCONT)
-            forgotten = True
-        return forgotten
+        return True
 
     def _drain(self) -> None:
         try:
@@ -128,3 +109,22 @@ class Inbox:
 
     def _keep(self, number: int, frame: FrameType | None) -> None:
         self._signals.append(number)
+
+
+def could_be_continued() -> bool:
+    """Whether a shell above would see this job stopped: the kernel stops no job of an orphaned process group."""
+    group, session = os.getpgrp(), os.getsid(0)
+    parent = os.getppid()
+    while parent > 0 and _session(parent) == session:
+        if os.getpgid(parent) != group:
+            return True
+        above = proc.read(parent)
+        parent = above.parent if above is not None else 0
+    return False
+
+
+def _session(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return -1

@@ -199,9 +199,7 @@ class Supervision:
     # -------------------------------------------------------- signals
 
     def _pass_on(self, number: int) -> None:
-        if number == signal.SIGCONT:
-            self._resume()
-        elif number == signal.SIGTSTP:
+        if number == signal.SIGTSTP:
             self._tree.signal(number)
             self._inbox.stop_here(number, whole_group=False)
             self._resume()
