@@ -8,11 +8,12 @@ was called nothing is raised and signals come as items. Signals that were ignore
 from __future__ import annotations
 
 import signal
-from queue import Empty, SimpleQueue
+from queue import Empty
 from types import FrameType, TracebackType
 from typing import Any, final
 
 from leasekeeper.cli.exits import Interrupted
+from leasekeeper.runtime.mailbox import Mailbox
 
 __all__ = ["Interrupts"]
 
@@ -27,7 +28,7 @@ class Interrupts:
         self._before: dict[signal.Signals, Any] = {}
         self._raises = True
         # Its put() may be called from a signal handler, even while get() waits.
-        self._items: SimpleQueue[object] = SimpleQueue()
+        self._items: Mailbox[object] = Mailbox()
 
     def __enter__(self) -> Interrupts:
         for number in CAUGHT:

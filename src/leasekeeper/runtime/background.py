@@ -5,12 +5,13 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from queue import Empty
 from sys import is_finalizing
 from typing import TYPE_CHECKING
 
 from leasekeeper.protocol.plan import Fault, Kind, Plan
 from leasekeeper.runtime.blocking import jittered
+from leasekeeper.runtime.mailbox import Mailbox
 
 if TYPE_CHECKING:
     from leasekeeper.runtime.blocking import Blocking
@@ -46,8 +47,8 @@ class Background:
     def __init__(self, now: Callable[[], float], failed: Callable[[str], None]) -> None:
         self._now = now
         self._failed = failed
-        # SimpleQueue: its put is safe even inside a garbage collection.
-        self._inbox: SimpleQueue[_Job | None] = SimpleQueue()
+        # A Mailbox: its put is safe even inside a garbage collection.
+        self._inbox: Mailbox[_Job | None] = Mailbox()
         self._jobs: list[_Job] = []
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None

@@ -6,10 +6,11 @@ import random
 import time
 from collections.abc import Callable
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from leasekeeper.protocol.plan import Call, Detach, Plan, Sleep, Wait, Watch
+from leasekeeper.runtime.mailbox import Mailbox
 from leasekeeper.runtime.signals import WatchFlag
 from leasekeeper.wire.engine import block
 
@@ -88,7 +89,7 @@ class Blocking:
 
     def _wait(self, operation: Wait) -> bool:
         # Not an Event: Ctrl-C in the middle of its Python code can leave its lock taken, and whoever rings then hangs.
-        bell: SimpleQueue[None] = SimpleQueue()
+        bell: Mailbox[None] = Mailbox()
         ring = partial(bell.put, None)
         try:
             for signal in operation.signals:

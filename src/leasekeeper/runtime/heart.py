@@ -14,7 +14,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from leasekeeper.errors import LeasekeeperError
@@ -35,6 +35,7 @@ from leasekeeper.protocol.authority import NEVER
 from leasekeeper.protocol.heartbeat import Heartbeat
 from leasekeeper.protocol.plan import KEEP_ALIVE, Call, Cause, Fault, Kind
 from leasekeeper.runtime.events import BeatMissed, Event, StateChanged
+from leasekeeper.runtime.mailbox import Mailbox
 from leasekeeper.runtime.reading import Reading
 from leasekeeper.runtime.signals import Flag
 from leasekeeper.wire.watch import News
@@ -71,7 +72,7 @@ class Heart:
         self._now = now
         self._observe = observe
         self._beats = Heartbeat()
-        self._inbox: SimpleQueue[Callable[[], Iterable[Action]] | None] = SimpleQueue()
+        self._inbox: Mailbox[Callable[[], Iterable[Action]] | None] = Mailbox()
         self._newcomers: deque[Slot] = deque()
         self._last: dict[int, Connection] = {}
         # When a watch of a session last ended without telling what happened.
