@@ -6,7 +6,7 @@ import time
 from signal import Signals
 from typing import TYPE_CHECKING, Any
 
-from leasekeeper.cli.command import command as make
+from leasekeeper.cli.command import lease_command
 from leasekeeper.cli.exits import DONE
 from leasekeeper.cli.interrupts import Interrupts
 from leasekeeper.cli.output import json_line, print_lines, styled
@@ -24,7 +24,7 @@ LOOK_S = 0.5
 STYLES = {State.HELD: "green", State.SUSPENDED: "yellow", State.LOST: "bold red", State.RELEASED: ""}
 
 
-@make("acquire", timeout_help=WAIT_LEASE)
+@lease_command("acquire", timeout_help=WAIT_LEASE)
 @name_argument
 @lease_options
 def command(settings: Settings, name: str, ttl: float | None, remark: str) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from leasekeeper.cli import phrases
-from leasekeeper.cli.command import command as make
+from leasekeeper.cli.command import lease_command
 from leasekeeper.cli.exits import DONE, NEGATIVE
 from leasekeeper.cli.output import note, print_json
 from leasekeeper.cli.settings import Settings
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from leasekeeper.runtime.core import Core
 
 
-@make("break")
+@lease_command("break")
 @name_argument
 @click.option("--token", type=TOKEN, required=True, metavar="TOKEN", help="The token of the owner to remove.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")

@@ -11,7 +11,7 @@ import click
 from leasekeeper.cli.settings import FORMATS, Settings
 from leasekeeper.cli.values import SECONDS
 
-__all__ = ["GlobalOptions", "LeaseCommand", "command", "global_options"]
+__all__ = ["GlobalOptions", "LeaseCommand", "global_options", "lease_command"]
 
 P = ParamSpec("P")
 
@@ -104,7 +104,7 @@ class LeaseCommand(GlobalOptions):
         self.params += global_options(timeout_help)
 
 
-def command(
+def lease_command(
     name: str, *, cls: type[LeaseCommand] = LeaseCommand, **options: Any
 ) -> Callable[[Callable[Concatenate[Settings, P], int]], click.Command]:
     """Make a command of a function that is given the settings and returns the exit code."""

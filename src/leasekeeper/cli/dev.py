@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from leasekeeper.cli.command import command as make
+from leasekeeper.cli.command import lease_command
 from leasekeeper.cli.exits import DONE
 from leasekeeper.cli.interrupts import Interrupts
 from leasekeeper.cli.output import json_line
@@ -23,7 +23,7 @@ LOOK_S = 0.5
 START_S = 60.0
 
 
-@make("dev", timeout_help="How long etcd may take to start; default 60s.")
+@lease_command("dev", timeout_help="How long etcd may take to start; default 60s.")
 @click.option(
     "--port",
     type=click.IntRange(1, 65535),

@@ -9,7 +9,7 @@ import click
 from leasekeeper.cli.checkup.facts import EndpointFact, Facts
 from leasekeeper.cli.checkup.findings import Finding, Severity, judge
 from leasekeeper.cli.checkup.probe import examine
-from leasekeeper.cli.command import command as make
+from leasekeeper.cli.command import lease_command
 from leasekeeper.cli.exits import DONE, NEGATIVE, UNAVAILABLE
 from leasekeeper.cli.output import print_json, print_table, styled
 from leasekeeper.cli.settings import Settings
@@ -19,7 +19,7 @@ PROBE_S = 3.0
 STYLES = {Severity.OK: "green", Severity.NOTE: "", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
 
 
-@make("doctor", timeout_help="How long to wait for each answer; default 3s.")
+@lease_command("doctor", timeout_help="How long to wait for each answer; default 3s.")
 def command(settings: Settings) -> int:
     """Examine etcd, the connection and the rights, and say what to do.
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from leasekeeper.cli.command import GlobalOptions, global_options
-from leasekeeper.cli.command import command as make
+from leasekeeper.cli.command import GlobalOptions, global_options, lease_command
 from leasekeeper.cli.exits import DONE
 from leasekeeper.cli.output import print_json
 from leasekeeper.cli.settings import Settings
@@ -33,7 +32,7 @@ def command() -> None:
     """
 
 
-@make("show")
+@lease_command("show")
 def show(settings: Settings) -> int:
     """Show the epoch, and when it was raised by whom."""
     with settings.keeper() as keeper:
@@ -49,7 +48,7 @@ def show(settings: Settings) -> int:
     return DONE
 
 
-@make("bump")
+@lease_command("bump")
 @click.option(
     "--above", type=TOKEN, metavar="TOKEN", help="A token that was seen anywhere: the new epoch is above it as well."
 )

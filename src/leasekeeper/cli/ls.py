@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from leasekeeper.cli import phrases
-from leasekeeper.cli.command import command as make
+from leasekeeper.cli.command import lease_command
 from leasekeeper.cli.exits import DONE
 from leasekeeper.cli.look import Queue, queues
 from leasekeeper.cli.output import note, print_json, print_table, styled
@@ -17,7 +17,7 @@ from leasekeeper.cli.values import PREFIX
 HEADINGS = ("NAME", "HOLDER", "TOKEN", "AGE", "TTL LEFT", "WAITING")
 
 
-@make("ls")
+@lease_command("ls")
 @click.argument("prefix", type=PREFIX, required=False)
 def command(settings: Settings, prefix: str | None) -> int:
     """List the names that begin with PREFIX, or all, with their owners.

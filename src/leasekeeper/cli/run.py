@@ -6,8 +6,7 @@ import os
 
 import click
 
-from leasekeeper.cli.command import LeaseCommand
-from leasekeeper.cli.command import command as make
+from leasekeeper.cli.command import LeaseCommand, lease_command
 from leasekeeper.cli.exits import DONE, code_of
 from leasekeeper.cli.interrupts import Interrupts
 from leasekeeper.cli.output import note
@@ -51,7 +50,7 @@ def _without_end(options: list[str]) -> list[str]:
     return options[:-1] if options[-1:] == ["--"] else options
 
 
-@make("run", cls=RunCommand, timeout_help=WAIT_LEASE, options_metavar="[OPTIONS]")
+@lease_command("run", cls=RunCommand, timeout_help=WAIT_LEASE, options_metavar="[OPTIONS]")
 @name_argument
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED, metavar="-- CMD...")
 @lease_options

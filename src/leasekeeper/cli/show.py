@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leasekeeper.cli import phrases
-from leasekeeper.cli.command import command as make
+from leasekeeper.cli.command import lease_command
 from leasekeeper.cli.exits import DONE, NEGATIVE
 from leasekeeper.cli.look import Queue, queue_of
 from leasekeeper.cli.output import print_json, print_lines, print_table, styled
@@ -23,7 +23,7 @@ LABEL_WIDTH = 12
 HEADINGS = ("PLACE", "HOLDER", "TOKEN", "LEASE", "AGE", "TTL LEFT")
 
 
-@make("show")
+@lease_command("show")
 @name_argument
 def command(settings: Settings, name: str) -> int:
     """Show who owns NAME and who waits for it, in order.

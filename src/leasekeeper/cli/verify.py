@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from leasekeeper.cli import phrases
-from leasekeeper.cli.command import command as make
+from leasekeeper.cli.command import lease_command
 from leasekeeper.cli.exits import DONE, NEGATIVE
 from leasekeeper.cli.output import print_json
 from leasekeeper.cli.settings import Settings
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from leasekeeper.protocol.keys import Claim
 
 
-@make("verify")
+@lease_command("verify")
 @name_argument
 @click.argument("token", type=TOKEN)
 def command(settings: Settings, name: str, token: int) -> int:

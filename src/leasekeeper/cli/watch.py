@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from leasekeeper.cli import phrases
-from leasekeeper.cli.changes import Change, Queues, changes
-from leasekeeper.cli.command import command as make
+from leasekeeper.cli.changes import Queues, changes
+from leasekeeper.cli.command import lease_command
 from leasekeeper.cli.exits import DONE
 from leasekeeper.cli.look import read_queues
 from leasekeeper.cli.output import json_line, note, print_lines, styled
@@ -39,7 +39,7 @@ OVERDUE_EVERY_S = 5.0
 STYLES = {"owner": "green", "ended": "", "left": "dim", "waiting": "", "free": "bold", "overdue": "bold red"}
 
 
-@make("watch", timeout_help="End after so long, with exit code 0; default: not before Ctrl-C.")
+@lease_command("watch", timeout_help="End after so long, with exit code 0; default: not before Ctrl-C.")
 @click.argument("name", type=NAME, required=False)
 def command(settings: Settings, name: str | None) -> int:
     """Show changes of owners and queues, of NAME or of all names, beginning with how they stand.
@@ -138,6 +138,3 @@ def _tell(settings: Settings, event: str, name: str, claim: Claim | None, waitin
 def _shape(event: str, name: str, claim: Claim | None, waiting: int) -> dict[str, Any]:
     shape = None if claim is None else claim_shape(claim)
     return {"at": moment(time.time()), "event": event, "name": name, "claim": shape, "waiting": waiting}
-
-
-__all__ = ["Change", "Watcher", "command"]
