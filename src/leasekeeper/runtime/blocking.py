@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import time
 from collections.abc import Callable
@@ -53,7 +54,7 @@ class Blocking:
             try:
                 return self._drive(plan, struck)
             except BaseException as error:
-                if plan.gi_frame is None:
+                if inspect.getgeneratorstate(plan) == inspect.GEN_CLOSED:
                     raise
                 # Ctrl-C, between two operations: the plan has not ended and has yet to hear of it.
                 struck = error

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from leasekeeper.protocol.authority import Authority, Reason, State
     from leasekeeper.protocol.session import Session, Slot
     from leasekeeper.runtime.announce import Announcer
-    from leasekeeper.wire.channel import Connection
     from leasekeeper.wire.engine import Engine, Exchange, Outcome, Step
+    from leasekeeper.wire.route import Connection
     from leasekeeper.wire.watch import WatchHub
 
 __all__ = ["Heart"]
@@ -265,14 +265,17 @@ class Heart:
         refused = isinstance(result, Fault) and result.kind is Kind.FIX
         return self._decide(partial(self._beats.failed, refused=refused), session, number, why)
 
-    def _read_back(self, session: Session, keys: tuple[bytes, ...]) -> None:
-        reading = Reading(keys)
+    def _read_back(self, session: Session, keys: tuple[bytes, ...], *, singly: bool = False) -> None:
+        reading = Reading(keys, singly=singly)
         for chunk in reading.chunks:
             exchange = self._engine.exchange(reading.call(chunk, session.timing.pause_s), self._engine.beats)
             self._start(exchange, partial(self._read, session, reading, chunk))
 
     def _read(self, session: Session, reading: Reading, chunk: tuple[bytes, ...], result: Any) -> list[Action]:
         if not reading.take(chunk, result):
+            return []
+        if reading.full and not reading.singly:
+            self._read_back(session, tuple(key for chunk in reading.chunks for key in chunk), singly=True)
             return []
         if reading.failed:
             return self._decide(partial(self._beats.read_back_failed, refused=reading.refused), session)

@@ -1,10 +1,9 @@
-"""Endpoints, TLS and channels: parsing them, opening connections late, moving on to the next member."""
+"""Endpoints, TLS and channels: parsing them, checking them, opening channels."""
 
 from __future__ import annotations
 
 import ssl
-import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
@@ -14,17 +13,13 @@ import grpc
 
 from leasekeeper.errors import ConfigError, Misuse
 
-__all__ = ["TLS", "Channel", "Channels", "Endpoint", "Route", "parse_endpoints"]
+__all__ = ["TLS", "Channel", "Channels", "Endpoint", "parse_endpoints"]
 
 Channel = grpc.Channel
 """The type of a channel that is lent to us, for the floors above: they do not import grpc."""
 
 DEFAULT_PORT = 2379
 ENDPOINTS_MAX = 64
-# Replaced channels are kept for a while, so that an answer that is only late still counts. A heartbeat may take half a TTL
-# and one that is late is repeated on the next channel after a tenth: fewer than five would cut off every slow answer.
-RETIRED_MAX = 6
-
 OPTIONS: tuple[tuple[str, Any], ...] = (
     # A connection of our own: somebody else's channel to the same address must not share its fate with ours.
     ("grpc.use_local_subchannel_pool", 1),
@@ -209,76 +204,3 @@ class Channels:
         if self.tls.server_name:
             options = (*OPTIONS, ("grpc.ssl_target_name_override", self.tls.server_name))
         return grpc.secure_channel(endpoint.target, self.tls.credentials(), options)
-
-
-class Connection:
-    """One channel and the calls prepared on it."""
-
-    __slots__ = ("channel", "endpoint", "index", "methods", "worked")
-
-    def __init__(self, channel: grpc.Channel, index: int, endpoint: str) -> None:
-        self.channel = channel
-        self.index = index
-        self.endpoint = endpoint
-        self.methods: dict[str, grpc.UnaryUnaryMultiCallable[Any, Any]] = {}
-        # Whether a call on it was ever answered.
-        self.worked = False
-
-
-class Route:
-    """A walk over the endpoints for one purpose: the connection in use, and moving on when it fails."""
-
-    def __init__(self, channels: Channels) -> None:
-        self._channels = channels
-        self._lock = threading.Lock()
-        self._current: Connection | None = None
-        self._retired: list[Connection] = []
-        self._index = 0
-        self._closed = False
-
-    @property
-    def size(self) -> int:
-        """How many endpoints there are to try."""
-        return 1 if self._channels.lent is not None else len(self._channels.endpoints)
-
-    def connection(self) -> Connection:
-        """The connection in use; opened on first use."""
-        current = self._current
-        if current is not None:
-            return current
-        with self._lock:
-            if self._closed:
-                raise Misuse("the keeper is closed")
-            if self._current is None:
-                name = self._channels.names[self._index % self.size]
-                self._current = Connection(self._channels.open(self._index), self._index, name)
-            return self._current
-
-    def advance(self, failed: Connection) -> None:
-        """Move on from a connection that failed, to the next endpoint with a new channel.
-
-        Nothing happens when somebody else has moved on already.
-        """
-        with self._lock:
-            if self._current is not failed or self._channels.lent is not None:
-                return
-            self._index = (self._index + 1) % self.size
-            self._current = None
-            self._retired.append(failed)
-            surplus = self._retired[:-RETIRED_MAX]
-            del self._retired[:-RETIRED_MAX]
-        _close(c.channel for c in surplus)
-
-    def close(self) -> None:
-        """Close every channel that was opened here."""
-        with self._lock:
-            self._closed = True
-            opened = [c for c in (*self._retired, self._current) if c is not None]
-            self._retired, self._current = [], None
-        if self._channels.lent is None:
-            _close(c.channel for c in opened)
-
-
-def _close(channels: Iterable[grpc.Channel]) -> None:
-    for channel in channels:
-        channel.close()

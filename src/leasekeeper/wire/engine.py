@@ -17,7 +17,9 @@ from google.protobuf.message import Message
 from leasekeeper.errors import ConfigError, LeasekeeperError
 from leasekeeper.protocol.plan import AUTHENTICATE, CALL_TIMEOUT_S, Call, Cause, Fault, Kind, Method
 from leasekeeper.wire.auth import Joining
-from leasekeeper.wire.channel import Channels, Connection, Route
+from leasekeeper.wire.channel import Channels
+from leasekeeper.wire.interruption import release_conditions
+from leasekeeper.wire.route import Connection, Route
 from leasekeeper.wire.status import fault_of, public
 
 if TYPE_CHECKING:
@@ -64,12 +66,18 @@ class Attempt:
 
     def block(self) -> Message:
         """Perform it in this thread; the reply, or a Fault."""
+        self.connection.under_way.add(self)
         try:
             reply: Message = self._callable()(self.request, timeout=self.timeout_s, metadata=self.metadata)
         except grpc.RpcError as error:
             raise self._fault(error) from None
         except ValueError as error:
             raise self._closed(error) from None
+        except BaseException as error:
+            release_conditions(error)
+            raise
+        finally:
+            self.connection.under_way.discard(self)
         return reply
 
     def start(self, done: Callable[[Outcome], None]) -> Callable[[], object]:
@@ -78,14 +86,23 @@ class Attempt:
         ``done`` is called once, on a thread of grpc's, with what gives the reply or a Fault: called where it is wanted,
         so that grpc's thread is not kept.
         """
+        self.connection.under_way.add(self)
         try:
             future = self._callable().future(self.request, timeout=self.timeout_s, metadata=self.metadata)
-        except (ValueError, grpc.RpcError) as error:
+        except BaseException as error:
+            self.connection.under_way.discard(self)
+            if not isinstance(error, (ValueError, grpc.RpcError)):
+                release_conditions(error)
+                raise
             fault = self._fault(error) if isinstance(error, grpc.RpcError) else self._closed(error)
             done(lambda: fault)
             return lambda: None
-        future.add_done_callback(lambda future: done(partial(self._result, future)))
+        future.add_done_callback(partial(self._ended, done))
         return future.cancel
+
+    def _ended(self, done: Callable[[Outcome], None], future: Any) -> None:
+        self.connection.under_way.discard(self)
+        done(partial(self._result, future))
 
     def _result(self, future: Any) -> Message | Fault:
         try:
@@ -169,9 +186,9 @@ class Engine:
         self.login = login
         # The prefix of all keys that are asked for, to name it to people; set by the core.
         self.scope = "leasekeeper/<namespace>/"
-        self.calls = Route(channels)
-        self.beats = Route(channels)
-        self.watches = Route(channels)
+        self.calls = Route(channels, now)
+        self.beats = Route(channels, now)
+        self.watches = Route(channels, now)
         # The highest revision that a linearizable reply has shown.
         self.high_water = 0
 
@@ -192,6 +209,11 @@ class Engine:
     def accept_rewind(self) -> None:
         """Believe lower revisions from now on: the epoch was raised."""
         self.high_water = 0
+
+    def tidy(self) -> None:
+        """Close what was replaced and is not needed any more; called by the heart."""
+        for route in (self.calls, self.beats, self.watches):
+            route.tidy()
 
     def close(self) -> None:
         """Close all connections that are not lent."""

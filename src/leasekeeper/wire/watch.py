@@ -27,8 +27,8 @@ from leasekeeper.protocol.plan import WATCH_PATH, Cause, Fault, Kind
 from leasekeeper.wire.status import fault_of, fault_of_text
 
 if TYPE_CHECKING:
-    from leasekeeper.wire.channel import Connection
     from leasekeeper.wire.engine import Engine
+    from leasekeeper.wire.route import Connection
 
 __all__ = ["News", "WatchHub", "WatchedKey"]
 
