@@ -221,7 +221,10 @@ def fill(raw: RawEtcd) -> None:
 
 
 def test_a_full_etcd_takes_no_new_leases_and_keeps_the_old(namespace: str) -> None:
-    """Out of space: acquiring raises OutOfSpace at once and leaves nothing, a held lease goes on, release and close work."""
+    """Out of space: acquiring raises OutOfSpace at once and leaves nothing, a held lease goes on, close frees all.
+
+    A release frees its name at once where etcd still takes compared deletes, else with the lease.
+    """
     with EtcdServer(fsync=False, quota_bytes=4 * 1024 * 1024) as server:
         raw = RawEtcd(server.endpoint)
         with (
@@ -239,7 +242,11 @@ def test_a_full_etcd_takes_no_new_leases_and_keeps_the_old(namespace: str) -> No
             assert held.wait(timeout=10) == held.token
             assert sorted(key.key for key in raw.claims(namespace)) == sorted([held.key, also.key])
             held.release()
-            assert [key.key for key in raw.claims(namespace)] == [also.key]
+            if server.version.startswith("3.5."):
+                # These releases refuse every transaction when they are full, a compared delete as well.
+                assert also.key in [key.key for key in raw.claims(namespace)]
+            else:
+                assert [key.key for key in raw.claims(namespace)] == [also.key]
             assert also.state is State.HELD
         assert raw.claims(namespace) == []
         assert held.lease_id not in raw.leases()
