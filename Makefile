@@ -16,8 +16,11 @@ help: ## show this list
 demo: $(VENV)/.stamp-demo ## watch a lease survive a cut network, against a real etcd
 	@$(BIN)/leasekeeper demo $(ARGS)
 
-test: $(VENV)/.stamp-test ## run the tests against a real etcd; ARGS go to pytest
-	@$(BIN)/python -m pytest $(ARGS)
+# Tests mostly wait for servers and deadlines, so more of them run at once than there are cores.
+WORKERS ?= 4
+
+test: $(VENV)/.stamp-test ## run the tests against a real etcd; ARGS go to pytest, WORKERS=0 runs them one by one
+	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 lint: $(VENV)/.stamp-lint ## style, types and the import rules between the floors
 	@$(BIN)/ruff check .
