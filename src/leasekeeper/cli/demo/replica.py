@@ -7,6 +7,7 @@ standard input.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 import sys
@@ -95,6 +96,8 @@ class Replica:
 
 def main() -> None:
     """Run until standard input ends: the story is over, or whoever told it is gone."""
+    # The story tells what happens; the log lines would tell it a second time.
+    logging.getLogger("leasekeeper").addHandler(logging.NullHandler())
     threading.Thread(target=Replica(*sys.argv[1:4]).run, name="leasekeeper-demo-replica", daemon=True).start()
     sys.stdin.read()
     # The keeper is not closed: a replica that is ended leaves its lease to run out, like one that crashes.
