@@ -500,6 +500,17 @@ def test_many_keys_gone_together_cost_one_beat() -> None:
     assert all(authority.loss for authority in held)
 
 
+def test_a_claim_in_question_that_is_given_back_is_not_asked_about_any_more() -> None:
+    """C17: when nothing is claimed any more no beat goes out, not even to learn why a key was gone."""
+    session = make_session(TIMING)
+    authority = own(session)
+    beats = begun(session)
+    beats.key_gone(authority, 1.0)
+    authority.release()
+    session.free(authority.slot)
+    assert [action for tick in range(90) for action in beats.due(1.0 + tick / 10)] == []
+
+
 def test_without_an_answer_the_question_ends_with_the_ttl() -> None:
     """A key that seems gone and a lease that cannot be asked: expired when its time is out, at the latest."""
     session = make_session(TIMING)

@@ -117,6 +117,8 @@ class Heartbeat:
         actions: list[Action] = []
         for pulse in list(self._pulses.values()):
             actions += self._pauses(pulse, now_s)
+            for over in [authority for authority in pulse.questions if authority.shown.final]:
+                del pulse.questions[over]  # given back meanwhile: nobody wants to know any more
             if pulse.session.claims() or pulse.questions:
                 self._active(pulse, now_s)
                 actions += self._beats(pulse, now_s)
