@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from functools import partial
-from queue import Empty, Full, Queue
+from queue import SimpleQueue
 from typing import Any
+
+from leasekeeper.wire.worker import Worker
 
 __all__ = ["Announcer"]
 
@@ -21,49 +22,28 @@ class Announcer:
     """Calls callbacks in order, one after the other, on one thread that is started by the first call."""
 
     def __init__(self) -> None:
-        self._queue: Queue[Callable[[], Any] | None] = Queue(BACKLOG_MAX)
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        # Not a Queue: Ctrl-C in its Python code could leave it locked, and the heart tells news here.
+        self._queue: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
+        self._worker = Worker(self._run, "leasekeeper-announce")
+        self._closed = False
         self.lost = 0
 
     def tell(self, callback: Callable[..., Any], *args: Any) -> None:
-        """Call it soon. Never blocks; an exception that it raises is logged and goes no further."""
-        try:
-            self._queue.put_nowait(partial(callback, *args))
-        except Full:
+        """Call it soon. Never blocks, never fails; an exception that it raises is logged and goes no further."""
+        if self._closed or self._queue.qsize() >= BACKLOG_MAX:
             self.lost += 1
             return
-        if self._thread is None:
-            with self._lock:
-                if self._thread is None:
-                    self._start_thread()
-
-    def _start_thread(self) -> None:
-        thread = threading.Thread(target=self._run, name="leasekeeper-announce", daemon=True)
+        self._queue.put(partial(callback, *args))
         try:
-            thread.start()
+            self._worker.start()
         except RuntimeError:
-            return  # the system has no thread left just now: what is queued is told when the next call finds one
-        self._thread = thread
+            pass  # no thread can be started just now; the next news tries again
 
     def close(self, timeout_s: float = 1.0) -> None:
         """Deliver what is queued, within a bound, and end the thread."""
-        thread = self._thread
-        if thread is None or thread is threading.current_thread():
-            return
-        try:
-            self._queue.put_nowait(None)
-        except Full:
-            self._drain()
-            self._queue.put_nowait(None)
-        thread.join(timeout_s)
-
-    def _drain(self) -> None:
-        try:
-            while True:
-                self._queue.get_nowait()
-        except Empty:
-            return
+        self._closed = True
+        self._queue.put(None)
+        self._worker.join(timeout_s)
 
     def _run(self) -> None:
         while (call := self._queue.get()) is not None:

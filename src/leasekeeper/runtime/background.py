@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import heapq
-import threading
 from collections.abc import Callable
 from queue import Empty
-from sys import is_finalizing
 from typing import TYPE_CHECKING
 
 from leasekeeper.protocol.plan import Fault, Kind, Plan
 from leasekeeper.runtime.blocking import jittered
 from leasekeeper.runtime.mailbox import Mailbox
+from leasekeeper.wire.worker import Worker
 
 if TYPE_CHECKING:
     from leasekeeper.runtime.blocking import Blocking
@@ -50,62 +49,58 @@ class Background:
         # A Mailbox: its put is safe even inside a garbage collection.
         self._inbox: Mailbox[_Job | None] = Mailbox()
         self._jobs: list[_Job] = []
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._closed = threading.Event()
+        self._worker = Worker(self._run, "leasekeeper-background")
+        self._closed = False
+        self._over_s = 0.0
         self.interpreter: Blocking | None = None
 
     def detach(self, plan: PlanFactory) -> None:
         """Run the plan soon, and again until it succeeds or its time is over. Never blocks, never fails."""
-        # A thread that is started while the interpreter shuts down never runs, and whoever starts it waits for ever.
-        if self._closed.is_set() or is_finalizing():
+        if self._closed:
             return
         self._inbox.put(_Job(plan, self._now()))
-        self._start()
-
-    def _start(self) -> None:
-        if self._thread is not None or not self._lock.acquire(blocking=False):
-            return  # it runs, or somebody is starting it
         try:
-            self._start_thread()
+            self._worker.start()
         except RuntimeError:
-            pass  # no thread can start while the interpreter shuts down; the lease runs out by itself
-        finally:
-            self._lock.release()
-
-    def _start_thread(self) -> None:
-        if self._thread is None and not self._closed.is_set():
-            thread = threading.Thread(target=self._run, name="leasekeeper-background", daemon=True)
-            thread.start()
-            self._thread = thread
+            pass  # no thread can be started just now: the next one tries again, or the lease runs out by itself
 
     def close(self, timeout_s: float = 1.0) -> None:
         """Give what is queued one last try, within a bound, and end the thread."""
-        self._closed.set()
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            self._inbox.put(None)
-            thread.join(timeout_s)
+        self._over_s = self._now() + timeout_s
+        self._closed = True
+        self._inbox.put(None)
+        self._worker.join(timeout_s)
 
     def _run(self) -> None:
-        while not self._closed.is_set():
+        while not self._closed:
             self._take(self._jobs[0].due_s - self._now() if self._jobs else None)
-            while self._jobs and not self._closed.is_set() and self._jobs[0].due_s <= self._now():
-                self._try(heapq.heappop(self._jobs))
-        for job in self._jobs[:JOBS_MAX]:
-            self._once(job)
+            while (job := self._due()) is not None:
+                self._try(job)
+        self._take(0.0)
+        while self._jobs and self._now() < self._over_s:
+            self._once(heapq.heappop(self._jobs))
+
+    def _due(self) -> _Job | None:
+        due = not self._closed and self._jobs and self._jobs[0].due_s <= self._now()
+        return heapq.heappop(self._jobs) if due else None
 
     def _take(self, timeout_s: float | None) -> None:
+        """Take in what has come; None only wakes."""
         try:
             job = self._inbox.get(timeout=None if timeout_s is None else max(0.0, timeout_s))
-            while job is not None:
-                heapq.heappush(self._jobs, job)
-                if len(self._jobs) > JOBS_MAX:
-                    self._jobs.remove(min(self._jobs, key=lambda j: j.over_s))
-                    self._failed("too many clean-ups at once")
+            while True:
+                if job is not None:
+                    self._add(job)
                 job = self._inbox.get_nowait()
         except Empty:
             return
+
+    def _add(self, job: _Job) -> None:
+        heapq.heappush(self._jobs, job)
+        if len(self._jobs) > JOBS_MAX:
+            self._jobs.remove(min(self._jobs, key=lambda j: j.over_s))
+            heapq.heapify(self._jobs)
+            self._failed("too many clean-ups at once")
 
     def _try(self, job: _Job) -> None:
         fault = self._once(job)

@@ -25,6 +25,7 @@ from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol.authority import NEVER
 from leasekeeper.protocol.plan import WATCH_PATH, Cause, Fault, Kind
 from leasekeeper.wire.status import fault_of, fault_of_text
+from leasekeeper.wire.worker import Worker
 
 if TYPE_CHECKING:
     from leasekeeper.wire.engine import Engine
@@ -86,6 +87,7 @@ class _Stream:
     def __init__(self, connection: Connection, metadata: Any, token: str | None) -> None:
         self.connection = connection
         self.token = token
+        self.heard = False
         self.outbox: SimpleQueue[pb.WatchRequest | None] = SimpleQueue()
         # Watches asked for and not answered yet. etcd answers in order, and to refuse one it may give no number.
         self._asked: deque[int] = deque()
@@ -127,7 +129,7 @@ class WatchHub:
         self._watches: dict[int, WatchedKey] = {}
         self._number = 0
         self._stream: _Stream | None = None
-        self._thread: threading.Thread | None = None
+        self._worker = Worker(self._run, "leasekeeper-watch")
         self._closed = False
         self._quiet = False
         # Whether the thread is inside of grpc.
@@ -152,10 +154,11 @@ class WatchHub:
             self._number += 1
             watched = WatchedKey(self, self._number, key, start, puts, callback)
             if not self._closed:
+                self._worker.start()
                 self._watches[watched.number] = watched
                 if self._stream is not None:
                     self._stream.ask(watched)
-                self._start()
+                self._wanted.notify_all()
                 return watched
         callback(News.BLIND)
         return watched
@@ -222,24 +225,23 @@ class WatchHub:
 
     # ------------------------------------------------------------ reading
 
-    def _start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="leasekeeper-watch", daemon=True)
-            self._thread.start()
-        self._wanted.notify_all()
-
     def _run(self) -> None:
         pause_s = RETRY_FIRST_S
         while self._await_wanted():
-            heard = self._one_stream()
-            if self._closed:
-                return
-            pause_s = RETRY_FIRST_S if heard else min(RETRY_MAX_S, 2 * pause_s)
-            with self._lock:
-                self._inside = False
-                self._wanted.notify_all()
-                if not self._closed:
-                    self._wanted.wait(pause_s)
+            began_s = self._now()
+            self._one_stream()
+            lasted = self._quiet or self._now() - began_s > RETRY_MAX_S
+            pause_s = RETRY_FIRST_S if lasted else min(RETRY_MAX_S, 2 * pause_s)
+            self._rest(pause_s)
+
+    def _rest(self, pause_s: float) -> None:
+        """Let some time pass, whatever new watches come meanwhile."""
+        until_s = self._now() + pause_s
+        with self._lock:
+            self._inside = False
+            self._wanted.notify_all()
+            while not self._closed and (left_s := until_s - self._now()) > 0:
+                self._wanted.wait(left_s)
 
     def _await_wanted(self) -> bool:
         """Until there is something to watch; False when the hub is closed."""
@@ -249,19 +251,19 @@ class WatchHub:
             self._inside = not self._closed
             return not self._closed
 
-    def _one_stream(self) -> bool:
-        """Open a stream and read it to its end; whether anything was heard on it."""
-        heard = False
+    def _one_stream(self) -> None:
+        """Open a stream and read it to its end."""
         stream: _Stream | None = None
         try:
             stream = self._open()
             if stream is None:
-                return False
+                return
             for response in stream.call:
-                heard = True
+                stream.connection.worked = True
+                stream.heard = True
                 self._heard(response, stream)
         except grpc.RpcError as error:
-            if stream is not None and not heard:
+            if stream is not None and not stream.heard:
                 self._engine.login.helps(fault_of(error, "Watch", ""), stream.token)
         except (ValueError, LeasekeeperError):
             pass  # the channel was closed under the stream, or there is none to be had just now; there is a next round
@@ -269,7 +271,6 @@ class WatchHub:
             log.exception("a watch stream failed; another one is opened")
         finally:
             self._end(stream)
-        return heard
 
     def _open(self) -> _Stream | None:
         """A stream on which every watch has been asked for; logs in first when that is due."""
