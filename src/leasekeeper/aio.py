@@ -212,6 +212,7 @@ class AsyncKeeper:
             channel=channel,
             metadata=metadata,
         )
+        self._life = self._core.begin()
 
     @classmethod
     def from_env(cls, **overrides: Any) -> AsyncKeeper:

@@ -174,6 +174,7 @@ class Keeper:
             channel=channel,
             metadata=metadata,
         )
+        self._life = self._core.begin()
 
     @classmethod
     def from_env(cls, **overrides: Any) -> Keeper:

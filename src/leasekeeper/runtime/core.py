@@ -6,7 +6,8 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -28,6 +29,7 @@ from leasekeeper.runtime.blocking import Blocking
 from leasekeeper.runtime.events import AcquireFailed, CleanupFailed, Dropped, Event, Observer
 from leasekeeper.runtime.fork import HERE
 from leasekeeper.runtime.heart import Heart
+from leasekeeper.runtime.life import Life
 from leasekeeper.runtime.sessions import SessionTable
 from leasekeeper.timing import Timing
 from leasekeeper.wire.auth import Login
@@ -77,8 +79,8 @@ class Core:
         self.timing = timing or Timing()
         self.now = now = clock.now
         self.forked = False
-        # A connection that is lent is in use already.
-        self.used = channel is not None
+        self.used = False
+        self._lent = channel is not None
         self.closed = False
         self.engine = Engine(
             Channels(parse_endpoints(endpoints), tls=tls, lent=channel), Login(user, password, now), metadata, now
@@ -98,6 +100,7 @@ class Core:
         self.heart.remove = self._remove
         self.heart.vacate = self.sessions.vacate
         self.heart.revoke = self._revoke
+        self._life: Callable[[], Life | None] = lambda: None
         fork.register(self)
 
     # ------------------------------------------------------------ asking
@@ -218,6 +221,29 @@ class Core:
 
     # ------------------------------------------------------------ end of life
 
+    def begin(self) -> Life:
+        """For the keeper that owns this: its life, which ends with the last of those who hold it."""
+        life = Life(self)
+        self._life = weakref.ref(life)
+        return life
+
+    def life(self) -> Life | None:
+        """For leases: the life that the keeper began; None where there is no keeper."""
+        return self._life()
+
+    def abandon(self) -> None:
+        """Nobody is left who could use or close it. Claims that were dropped in the same moment are given up first."""
+        if self.used and not (self.forked or self.closed) and HERE[0]:
+            self.background.detach(self._close_later)
+
+    def _close_later(self) -> Plan[None]:
+        self.background.detach(self._close_now)
+        yield from ()
+
+    def _close_now(self) -> Plan[None]:
+        self.close()
+        yield from ()
+
     def close(self) -> None:
         """End every lease (LOST, reason ``closed``) and revoke what etcd still holds for this keeper, within a bound."""
         fork.check_process()
@@ -272,7 +298,7 @@ class Core:
         """In a child: every gate shuts. No lock is taken (its holder may not exist here), nothing is closed or sent."""
         if self.forked:
             return
-        if not self.used:
+        if not self.used and not self._lent:
             self.hub.go_on()
             self.ctx = self._make_context()
             return

@@ -30,10 +30,22 @@ H = TypeVar("H", bound="Held")
 class Held:
     """An owned claim. Usable from any thread; every attribute and `check` answer at once, without asking etcd."""
 
-    __slots__ = ("__weakref__", "_authority", "_authority_s", "_core", "_now", "_pause_s", "_session", "name", "token")
+    __slots__ = (
+        "__weakref__",
+        "_authority",
+        "_authority_s",
+        "_core",
+        "_life",
+        "_now",
+        "_pause_s",
+        "_session",
+        "name",
+        "token",
+    )
 
     def __init__(self, core: Core, authority: Authority) -> None:
         self._core = core
+        self._life = core.life()
         self._authority = authority
         self._session = authority.session
         self._now = core.now
