@@ -277,6 +277,40 @@ def test_beats_go_on_while_a_large_request_is_stuck(etcd: EtcdServer, namespace:
             each.result(20)
 
 
+@pytest.mark.slow
+def test_a_waiter_survives_a_watch_that_falls_silent(etcd: EtcdServer, namespace: str) -> None:
+    """C20: A watch stream on which nothing comes any more, although it is open, is given up; the waiter gets its turn."""
+    silence = threading.Event()
+
+    def hold(passing: Passing) -> bytes:
+        silence.wait(60)
+        return passing.forward()
+
+    with (
+        Intermediary(etcd.endpoint) as mid,
+        Keeper(mid.endpoint, namespace=namespace, timing=TIMING) as keeper,
+        Keeper(etcd.endpoint, namespace=namespace) as owner,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        lease = owner.acquire("n", timeout=10)
+        mid.on("WatchResponse", hold, times=1)
+        waiting = pool.submit(keeper.acquire, "n", timeout=40)
+        until(lambda: len(owner.claims("n")) == 2)
+        lease.release()
+        assert waiting.result(25).token > lease.token
+        silence.set()
+
+
+def test_without_a_heart_the_gate_shuts_by_the_clock(keeper: Keeper) -> None:
+    """C16 G3: If the heartbeat thread were to end, nothing has to happen for the gate to shut: it reads the clock."""
+    lease = keeper.acquire("n", timeout=10)
+    keeper._core.heart.close()
+    last_pass_s = until_refused(lease)
+    assert last_pass_s - proof_of(lease) < TIMING.pause_s
+    assert lease.state is State.SUSPENDED
+    until(lambda: lease.remaining() == 0)
+
+
 # ---------------------------------------------------------------- a frozen server
 
 

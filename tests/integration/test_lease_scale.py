@@ -15,6 +15,17 @@ from tests.raw import RawEtcd
 from tests.support import until
 
 
+def test_acquire_and_release_are_one_call_each(etcd: EtcdServer, namespace: str) -> None:
+    """Uncontended, with a session at hand, an acquire costs one transaction, a release one, and nothing else."""
+    with Intermediary(etcd.endpoint) as mid, Keeper(mid.endpoint, namespace=namespace) as keeper:
+        keeper.acquire("n", timeout=10).release()
+        before = mid.count("Txn")
+        calls = len(mid._seen)
+        for _ in range(5):
+            keeper.acquire("n", timeout=10).release()
+        assert mid.count("Txn") - before == len(mid._seen) - calls == 10
+
+
 @pytest.mark.slow
 def test_a_thousand_leases_beat_like_one(etcd: EtcdServer, namespace: str) -> None:
     """C42: A thousand held leases use one etcd lease, beat as often as one, are read back in few reads, and end one by one."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,44 @@ def test_ctrl_c_at_the_gate_gives_the_name_back(
         owner.wait_for("interrupted")
         owner.end()
         until(lambda: raw.claims(namespace) == [])
+
+
+@pytest.mark.parametrize("state", ["waiting", "connecting"])
+def test_an_error_raised_by_a_signal_handler_leaves_nothing(
+    etcd: EtcdServer, proxy: FaultProxy, namespace: str, state: str
+) -> None:
+    """C10: An exception out of the caller's own signal handler ends an acquire at whatever point; no claim or lease stays."""
+
+    class Enough(Exception):
+        pass
+
+    def enough(*_: object) -> None:
+        raise Enough
+
+    def interrupt() -> None:
+        if state == "waiting":
+            until(lambda: len(raw.claims(namespace)) == 2)
+        else:
+            until(lambda: proxy.counts.connections)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    raw = RawEtcd(etcd.endpoint)
+    before = signal.signal(signal.SIGUSR1, enough)
+    try:
+        with (
+            Keeper(etcd.endpoint, namespace=namespace) as owner,
+            owner.lease("n", timeout=10) as lease,
+            Keeper(proxy.endpoint, namespace=namespace) as keeper,
+        ):
+            if state == "connecting":
+                proxy.blackhole()
+            threading.Thread(target=interrupt, daemon=True).start()
+            with pytest.raises(Enough):
+                keeper.acquire("n", timeout=30)
+            proxy.heal()
+            until(lambda: [key.create_revision for key in raw.claims(namespace)] == [lease.token])
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_ctrl_c_while_etcd_does_not_answer(proxy: FaultProxy, namespace: str) -> None:
