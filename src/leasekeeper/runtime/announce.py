@@ -49,5 +49,5 @@ class Announcer:
         while (call := self._queue.get()) is not None:
             try:
                 call()
-            except Exception:
+            except BaseException:  # not even sys.exit() in a callback may end the news of all others
                 log.exception("a callback failed; leases are not affected")

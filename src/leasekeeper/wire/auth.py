@@ -37,7 +37,7 @@ class Login:
             field = "password" if password is None else "user"
             raise ConfigError(field=field, value=None, expected="user and password together")
         for field, value in (("user", user), ("password", password)):
-            if value is not None and not (str(value) == value and value):
+            if value is not None and not _is_text(value):
                 # The value is a secret: not shown.
                 raise ConfigError(f"{field}: expected text that is not empty", field=field)
         self.user = user
@@ -78,7 +78,7 @@ class Login:
     def request(self) -> pb.AuthenticateRequest:
         """The login request; raises the remembered Fault while a refusal is fresh."""
         if self._refused is not None and self._now() - self._refused[0] < REFUSED_S:
-            raise self._refused[1]
+            raise self._refused[1].with_traceback(None)
         return pb.AuthenticateRequest(name=self.user or "", password=self._password or "")
 
     def accepted(self, reply: pb.AuthenticateResponse) -> None:
@@ -101,6 +101,11 @@ class Login:
         if self.token == used:
             self.token, self.off = None, False
         return True
+
+
+def _is_text(value: object) -> bool:
+    """Whether it can be sent: half of a surrogate pair, as from an environment in another encoding, cannot."""
+    return isinstance(value, str) and value != "" and not any("\ud800" <= c <= "\udfff" for c in value)
 
 
 class Joining:

@@ -60,7 +60,10 @@ def parse_endpoints(endpoints: str | Sequence[str]) -> tuple[Endpoint, ...]:
     """
     if not isinstance(endpoints, (str, Sequence)):
         raise ConfigError(field="endpoints", value=endpoints, expected="text or a sequence of text")
-    parts = endpoints.split(",") if isinstance(endpoints, str) else list(endpoints)
+    parts: Sequence[object] = endpoints
+    if isinstance(endpoints, str):
+        # With "@" in it the text stays whole: the comma may stand in a password, and half of one must not be shown either.
+        parts = [endpoints] if "@" in endpoints else endpoints.split(",")
     found = tuple(dict.fromkeys(_parse(part) for part in parts))
     if not 1 <= len(found) <= ENDPOINTS_MAX:
         raise ConfigError(field="endpoints", value=endpoints, expected=f"1 to {ENDPOINTS_MAX} of them")
@@ -84,17 +87,29 @@ def _parse(text: object) -> Endpoint:
         if rest.lower().startswith(scheme):
             rest, secure = rest[len(scheme) :].rstrip("/"), is_secure
     host, port = _host_and_port(rest)
-    good_port = port.isascii() and port.isdigit() and 1 <= int(port[:6]) <= 65535
-    if not host or not good_port or any(c in host for c in "/@?# \t[]"):
+    good_port = port.isascii() and port.isdigit() and len(port) <= 5 and 1 <= int(port) <= 65535
+    if not good_port or not _is_host(host):
         raise ConfigError(field="endpoint", value=text, expected=expected)
     return Endpoint(host, int(port), secure)
+
+
+def _is_host(host: str) -> bool:
+    """Whether it can be a name or an address; an IPv6 address, which alone has colons, may name its zone behind a "%"."""
+    if ":" in host:
+        from ipaddress import IPv6Address
+
+        try:
+            IPv6Address(host)
+        except ValueError:
+            return False
+    return host != "" and host.isprintable() and not any(c in host for c in "/?# []")
 
 
 def _host_and_port(rest: str) -> tuple[str, str]:
     if rest.startswith("["):
         host, closed, tail = rest[1:].partition("]")
         port = tail[1:] if tail.startswith(":") else ("" if tail else str(DEFAULT_PORT))
-        return (host, port) if closed else ("", "")
+        return (host, port) if closed and ":" in host else ("", "")
     if rest.count(":") > 1:
         return "", ""
     host, colon, port = rest.partition(":")

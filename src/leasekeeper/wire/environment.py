@@ -29,7 +29,7 @@ def read_environment(env: Mapping[str, str]) -> dict[str, Any]:
     for name in ("NAMESPACE", "HOLDER"):
         if value := env.get(f"LEASEKEEPER_{name}"):
             settings[name.lower()] = value
-    settings.update(credentials(get("USER"), get("PASSWORD")))
+    settings.update(_login(env))
     files = {"ca": get("CACERT"), "cert": get("CERT"), "key": key_file(env) or env.get("ETCDCTL_KEY") or None}
     if any(files.values()):
         settings["tls"] = TLS(**files)
@@ -44,9 +44,18 @@ def key_file(env: Mapping[str, str]) -> str | None:
     return env.get("LEASEKEEPER_KEY_FILE") or (None if is_claim else key) or None
 
 
+def _login(env: Mapping[str, str]) -> dict[str, str]:
+    """User and password. A password that came with one user, behind a colon, is nobody else's."""
+    ours = credentials(env.get("LEASEKEEPER_USER"), env.get("LEASEKEEPER_PASSWORD"))
+    theirs = credentials(env.get("ETCDCTL_USER"), env.get("ETCDCTL_PASSWORD"))
+    if "user" in ours:
+        theirs = credentials(None, env.get("ETCDCTL_PASSWORD"))
+    return {**theirs, **ours}
+
+
 def credentials(user: str | None, password: str | None) -> dict[str, str]:
     """User and password, where the user may carry the password behind a colon."""
-    if user and password is None and ":" in user:
+    if user and not password and ":" in user:
         user, _, password = user.partition(":")
     found = {"user": user, "password": password}
     return {field: value for field, value in found.items() if value}

@@ -96,16 +96,23 @@ def fault_of_text(text: str, operation: str, endpoint: str) -> Fault | None:
 
 def fault_of(error: grpc.RpcError, operation: str, endpoint: str) -> Fault:
     """The fault behind an error of grpc. Never fails, whatever the error carries."""
-    # What grpc raises is an RpcError that is a Call as well; its stubs do not know that.
-    status: Any = error if hasattr(error, "code") else None
-    code: grpc.StatusCode | None = status.code() if status is not None else None
-    text: str = (status.details() if status is not None else str(error)) or ""
+    code, text = _told(error)
     known = fault_of_text(text, operation, endpoint)
     if known is not None:
         return known
     kind, cause = CODES.get(code, UNKNOWN) if code is not None else UNKNOWN
     shown = ": ".join(part for part in (code.name if code is not None else "", text) if part)
     return Fault(kind, cause, shown, operation=operation, endpoint=endpoint)
+
+
+def _told(error: grpc.RpcError) -> tuple[grpc.StatusCode | None, str]:
+    """Code and text of an error: what grpc raises is a Call as well, what an interceptor raises may be anything."""
+    call: Any = error
+    try:
+        code, text = call.code(), call.details()
+    except Exception:  # noqa: BLE001 - there is none, or it is not what it seems
+        code, text = None, str(error)
+    return code if isinstance(code, grpc.StatusCode) else None, str(text or "")
 
 
 def public(
