@@ -137,8 +137,9 @@ def test_a_loss_is_told_once_with_its_reason(etcd: EtcdServer, namespace: str, h
     with Keeper(etcd.endpoint, namespace=namespace) as keeper:
         lease = keeper.acquire("n", timeout=10)
         RawEtcd(etcd.endpoint).revoke(lease.lease_id)
-        until(lambda: heard.of(StateChanged))
+        until(lambda: lease.state is State.LOST)
         lease.release()
+        until(lambda: any(event.state is State.LOST for event in heard.of(StateChanged)))
     (lost,) = [event for event in heard.of(StateChanged) if event.state is State.LOST]
     assert lost.loss == lease.loss
     assert lost.loss is not None

@@ -17,8 +17,8 @@ locks: list[threading.Lock] = []
 
 
 def grab() -> None:
-    """Take all locks, as threads of the parent that are just doing something."""
-    held.extend(lock for lock in locks if lock.acquire(timeout=5))
+    """Take every lock that can be had soon, as threads of the parent would; the others are held by somebody already."""
+    held.extend(lock for lock in locks if lock.acquire(timeout=0.1))
 
 
 def let_go() -> None:
