@@ -215,7 +215,7 @@ async def test_gathered(etcd: EtcdServer, namespace: str, cancel: bool) -> None:
         for task in waiting:
             task.cancel()
         await asyncio.wait(waiting)
-        assert len(raw.claims(namespace)) == 1
+        await eventually(lambda: len(raw.claims(namespace)) == 1)
         assert owner.state is State.HELD
 
 
@@ -242,7 +242,7 @@ async def test_in_a_task_group(etcd: EtcdServer, namespace: str) -> None:
     async with keeper_of(etcd.endpoint, namespace) as keeper:
         with pytest.raises(Exception, match="unhandled errors"):
             await group_of(keeper)
-        assert raw.claims(namespace) == []
+        await eventually(lambda: not raw.claims(namespace))
 
 
 # ---------------------------------------------------------------- what nobody awaits any more
