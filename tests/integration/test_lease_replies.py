@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -48,11 +47,6 @@ def keeper(mid: Intermediary, namespace: str) -> Iterator[Keeper]:
         mid.off()
 
 
-def alive(name: str) -> bool:
-    """Whether a thread of the library runs."""
-    return any(thread.name == name for thread in threading.enumerate())
-
-
 def puts(request: bytes) -> bool:
     """Whether this transaction writes a claim."""
     return any(op.HasField("request_put") for op in pb.TxnRequest.FromString(request).success)
@@ -68,7 +62,7 @@ def beats_again(lease: Lease) -> bool:
 # ---------------------------------------------------------------- TTLs
 
 
-@pytest.mark.parametrize("ttl", [ABSURD, 2**63 - 1, 3, 60])
+@pytest.mark.parametrize("ttl", [2**63 - 1, 3])
 def test_a_longer_ttl_in_a_beat_moves_nothing_further(keeper: Keeper, mid: Intermediary, ttl: int) -> None:
     """C24: A beat answered with an absurd TTL gives at most what was agreed, from its sending."""
     lease = keeper.acquire("n", timeout=10)
@@ -123,8 +117,9 @@ def test_a_first_beat_with_ttl_0_is_a_loss_and_no_crash(keeper: Keeper, mid: Int
     until(lambda: lease.state is State.LOST)
     with pytest.raises(LeaseLost):
         lease.check()
-    assert keeper.acquire("n", timeout=20).token > lease.token
-    assert alive("leasekeeper-heart")
+    again = keeper.acquire("n", timeout=20)
+    assert again.token > lease.token
+    assert beats_again(again)
 
 
 def test_a_beat_with_ttl_0_before_the_handout_starts_over(keeper: Keeper, mid: Intermediary, namespace: str) -> None:
@@ -194,34 +189,40 @@ def test_an_odd_answer_to_a_beat_is_a_missed_beat(keeper: Keeper, mid: Intermedi
     assert lease.loss is None
 
 
-@pytest.mark.parametrize("code", CODES, ids=str)
-def test_every_code_on_every_call_is_survived(etcd: EtcdServer, namespace: str, code: grpc.StatusCode) -> None:
-    """C41: With every call answered by this code and an odd text for a while, nothing but public errors and no thread dies."""
+def survive(endpoint: str, namespace: str, code: grpc.StatusCode) -> None:
+    """Answer every call of a keeper with this code for a while."""
     text = TEXTS[code.value[0] % len(TEXTS)]
     with (
-        Intermediary(etcd.endpoint) as mid,
-        Keeper(mid.endpoint, namespace=namespace, timing=Timing(ttl=2)) as keeper,
-        ThreadPoolExecutor(2) as pool,
+        Intermediary(endpoint) as mid,
+        Keeper(mid.endpoint, namespace=namespace, timing=Timing(ttl=4)) as keeper,
+        ThreadPoolExecutor(1) as pool,
     ):
-        lease = keeper.acquire("n", timeout=10)
-        waiting = pool.submit(keeper.acquire, "n", timeout=20)
+        lease = keeper.acquire("n", timeout=20)
+        waiting = pool.submit(keeper.acquire, "n", timeout=40)
         until(lambda: len(keeper.claims("n")) == 2)
         for method in ("LeaseKeepAlive", "Txn", "LeaseGrant", "LeaseRevoke", "Watch", "Range"):
             mid.on(method, refuse(code, text))
-        for ttl in (2, 5):
+        for ttl in (4, 5):
             with pytest.raises(LeasekeeperError):
                 keeper.acquire("m", ttl=ttl, timeout=0.2)
         beats = mid.count("LeaseKeepAlive")
         until(lambda: mid.count("LeaseKeepAlive") > beats + 1)
         mid.off()
         assert lease.wait(timeout=20) == lease.token
-        assert alive("leasekeeper-heart")
+        assert beats_again(lease)
         lease.release()
         try:
             waiting.result(20).release()
         except LeasekeeperError as error:
             assert not isinstance(error, LeaseLost)  # noqa: PT017 - either outcome is fine, but not this one
         keeper.acquire("n", timeout=20).release()
+
+
+def test_every_code_on_every_call_is_survived(etcd: EtcdServer, namespace: str) -> None:
+    """C41: With every call answered by any one code and an odd text, nothing but public errors comes, and no thread dies."""
+    with ThreadPoolExecutor(len(CODES)) as pool:
+        outcomes = [pool.submit(survive, etcd.endpoint, f"{namespace}-{code.name}", code) for code in CODES]
+    assert {code.name: done.exception() for code, done in zip(CODES, outcomes, strict=True) if done.exception()} == {}
 
 
 def test_lease_not_found_in_a_beat_is_final(keeper: Keeper, mid: Intermediary) -> None:

@@ -48,7 +48,6 @@ def test_ctrl_c_at_the_gate_gives_the_name_back(
             until(lambda: owner.all("state"))
         owner.signal(signal.SIGINT)
         owner.wait_for("interrupted")
-        owner.end()
         until(lambda: raw.claims(namespace) == [])
 
 

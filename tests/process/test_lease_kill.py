@@ -17,7 +17,6 @@ from tests.raw import RawEtcd
 from tests.support import until
 
 TTL_S = 2
-STEPS = 5
 
 
 @pytest.mark.parametrize("end", ["SIGKILL", "SIGTERM", "exit", "_exit", "raise"])
@@ -95,29 +94,31 @@ def test_three_who_try_again_and_again(etcd: EtcdServer, namespace: str) -> None
         assert taken[0] > token
 
 
-@pytest.mark.parametrize("contended", [False, True], ids=["alone", "behind an owner"])
-def test_killed_at_every_step_of_an_acquire(etcd: EtcdServer, namespace: str, contended: bool) -> None:
+@pytest.mark.parametrize(("contended", "steps"), [(False, 3), (True, 5)], ids=["alone", "behind an owner"])
+def test_killed_at_every_step_of_an_acquire(etcd: EtcdServer, namespace: str, contended: bool, steps: int) -> None:
     """C33: Killed before or after any step, a process leaves no key without a lease, and after a TTL no key at all."""
     raw = RawEtcd(etcd.endpoint)
-    points = [(step, when) for step in range(STEPS) for when in ("before", "after")]
+    points = [(step, when) for step in range(steps) for when in ("before", "after")]
     with Keeper(etcd.endpoint, namespace=namespace) as keeper, ExitStack() as stack:
         owner = keeper.acquire("n", timeout=10) if contended else None
-        seen_steps: set[int] = set()
-        for step, when in points:
-            killed = Program(
-                "killed_acquirer",
-                endpoint=etcd.endpoint,
-                namespace=namespace,
-                # Each alone on its name, or all behind the one owner.
-                name="n" if contended else f"{step}{when}",
-                ttl=1,
-                step=step,
-                when=when,
+        killed = [
+            stack.enter_context(
+                Program(
+                    "killed_acquirer",
+                    endpoint=etcd.endpoint,
+                    namespace=namespace,
+                    # Each alone on its name, or all behind the one owner.
+                    name="n" if contended else f"{step}{when}",
+                    ttl=1,
+                    step=step,
+                    when=when,
+                )
             )
-            stack.enter_context(killed)
-            killed.end()
-            seen_steps |= {report["number"] for report in killed.all("step")}
-            assert all(key.lease for key in raw.claims(namespace))
-        assert set(range(STEPS if contended else 3)) <= seen_steps
+            for step, when in points
+        ]
+        until(lambda: all(key.lease for key in raw.claims(namespace)) and not any(each.alive for each in killed))
+        assert all(key.lease for key in raw.claims(namespace))
+        seen_steps = {report["number"] for each in killed if each.end() is not None for report in each.all("step")}
+        assert set(range(steps)) <= seen_steps
         left = [owner.token] if owner is not None else []
         until(lambda: [key.create_revision for key in raw.claims(namespace)] == left)
