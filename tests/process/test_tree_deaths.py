@@ -78,16 +78,14 @@ def test_a_death_at_any_moment_of_the_start(mark: str, start_command: Start, vic
     """Whoever is killed, and however early: nothing is left, and a command that lives ends."""
     for delay_ms in range(0, 150, 10):
         command = start_command(["sh", "-c", "setsid sleep 3600 & wait"], supervise=True)
+        pid = command.process.pid
         if victim != "command":
-            boots = until(lambda: [seen.pid for seen in marked(mark) if "TREE_BOOT" in seen.line])
-        else:
-            boots = [command.process.pid]
+            (pid, *_) = until(lambda: [seen.pid for seen in marked(mark) if "TREE_BOOT" in seen.line])
         time.sleep(delay_ms / 1000)
-        if victim == GUARDIAN:
-            boots = [seen.pid for seen in marked(mark) if seen.name == GUARDIAN] or boots[-1:]
-        kill(boots[0])
-        if victim == SENTINEL:
-            command.order("LOST")
+        # Before it has its name there is only the first process, which will be the sentinel.
+        kill(next((seen.pid for seen in marked(mark) if seen.name == victim), pid))
+        if victim != "command":
+            command.order("LOST")  # a tree that has only lost its sentinel goes on
         command.process.wait(30)
         until(lambda: none_left(mark))
 

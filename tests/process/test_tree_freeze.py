@@ -104,8 +104,9 @@ def test_frozen_is_said_when_nothing_moves(mark: str, tmp_path: Path) -> None:
 
 def test_the_guardian_shuts_the_gate_by_its_own_clock(mark: str) -> None:
     """G5: when no newer authority comes the tree is frozen, without an order; newer authority continues it (C26)."""
-    with grow(family(), good_s=1.5) as tree:
+    with grow(family()) as tree:
         settle(mark, FAMILY_SIZE)
+        extend(tree, 0.5)
         until(lambda: all_in_state(mark, "T"))
         hear(tree, is_frozen(tree))
         extend(tree)

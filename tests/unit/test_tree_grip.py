@@ -47,7 +47,8 @@ class Forest:
 
     def _apply(self, number: int, chosen: Callable[[Process], bool]) -> None:
         state = {STOP: "T", CONT: "S", KILL: "Z"}[signal.Signals(number)]
-        self.processes = [replace(p, state=state) if chosen(p) and p.state != "Z" else p for p in self.processes]
+        # What sleeps in the kernel (D) keeps its signals until it comes out.
+        self.processes = [replace(p, state=state) if chosen(p) and p.state not in "ZD" else p for p in self.processes]
         self.born()
 
     def order(self, number: int) -> list[int]:
@@ -97,6 +98,16 @@ def test_children_go_on_first(plant: Callable[..., Forest]) -> None:
     assert forest.order(CONT) == [21, 20, 10]
     assert not [entry for entry in forest.log if entry[0] == "group"]
     assert forest.processes[2].state == "T"
+
+
+def test_a_stop_that_is_still_pending_is_taken_back(plant: Callable[..., Forest]) -> None:
+    """A process that sleeps in the kernel counts as still, and is continued too: its stop would come when it wakes up."""
+    forest = plant(*JOBS)
+    forest.processes[1] = replace(forest.processes[1], state="D")
+    grip = Grip(1)
+    assert grip.freeze()
+    grip.thaw()
+    assert forest.order(CONT) == [21, 30, 20, 10]
 
 
 def test_a_stop_that_the_user_took_back_is_ours_to_continue(plant: Callable[..., Forest]) -> None:

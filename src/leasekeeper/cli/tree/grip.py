@@ -105,17 +105,21 @@ class Grip:
         traced: set[Key] = set()
         # The second listing finds what was being born when the freeze came.
         for _ in range(2):
-            stopped = [p for p in self._listing() if p.stopped and p.key not in done]
-            for process in reversed(stopped):
+            ours = [p for p in self._listing() if self._is_ours(p) and p.key not in done]
+            for process in reversed(ours):
                 proc.send(process, signal.SIGCONT)
-            done.update(process.key for process in stopped)
-            traced.update(process.key for process in stopped if process.traced)
+            done.update(process.key for process in ours)
+            traced.update(process.key for process in ours if process.traced)
         if traced:
             self._thaw_traced(traced)
         if not proc.listable():
             _signal_group(self.program, signal.SIGCONT)
         self._theirs = None
         self._sent.clear()
+
+    def _is_ours(self, process: Process) -> bool:
+        # Also one that has not stopped yet, as in vfork() until its child goes on: its stop is pending and would come then.
+        return process.stopped or process.key in self._sent
 
     def _thaw_traced(self, traced: set[Key]) -> None:
         """A tracer that was frozen first hands on the stop only when it runs again, after the SIGCONT: repeat that."""
