@@ -87,6 +87,10 @@ class Watched:
         """Stop watching."""
         self.open = False
 
+    def close_soon(self) -> None:
+        """Stop watching, for the garbage collector."""
+        self.close()
+
 
 def test_a_watch_flag_is_set_by_news_of_any_key() -> None:
     """A deletion, a change, or that there will be no more news: each wakes the waiter."""
