@@ -124,14 +124,14 @@ class AsyncLease(Held):
         await self._release()
 
     async def _release(self) -> tuple[bool, bool | None, bool]:
-        owned, lapsed = self._begin_release()
+        tending, lapsed = self._begin_release()
         removed: bool | None = None
-        if owned:
+        if tending is not None:
             try:
-                removed = await self._core.arun(self._releasing())
+                removed = await self._core.arun(self._releasing(tending))
             finally:
                 self._released(removed)
-        return owned, removed, lapsed
+        return tending is not None, removed, lapsed
 
     def _listener(self, callback: Callable[[State], object]) -> Callable[[State], None]:
         try:

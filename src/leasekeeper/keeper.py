@@ -85,14 +85,14 @@ class Lease(Held):
         self._release()
 
     def _release(self) -> tuple[bool, bool | None, bool]:
-        owned, lapsed = self._begin_release()
+        tending, lapsed = self._begin_release()
         removed: bool | None = None
-        if owned:
+        if tending is not None:
             try:
-                removed = self._core.run(self._releasing())
+                removed = self._core.run(self._releasing(tending))
             finally:
                 self._released(removed)
-        return owned, removed, lapsed
+        return tending is not None, removed, lapsed
 
     def __enter__(self) -> Lease:
         return self

@@ -18,12 +18,23 @@ from google.protobuf.message import Message
 
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
-from leasekeeper.protocol.actions import Action, Beat, Changed, Ended, Proven, ReadBack, Remove, Revoke, Vacate
+from leasekeeper.protocol.actions import (
+    Action,
+    Beat,
+    Changed,
+    Deserted,
+    Ended,
+    Proven,
+    ReadBack,
+    Remove,
+    Revoke,
+    Vacate,
+)
 from leasekeeper.protocol.authority import Authority
 from leasekeeper.protocol.context import Context
 from leasekeeper.protocol.heartbeat import Heartbeat
 from leasekeeper.protocol.keys import Keys
-from leasekeeper.protocol.leave import remove
+from leasekeeper.protocol.leave import remove, withdraw
 from leasekeeper.protocol.lend import Want
 from leasekeeper.protocol.plan import Call, Cause, Detach, Fault, Kind, Operation, Plan, Sleep, Wait, Watch
 from leasekeeper.protocol.session import Session, Slot, revoke
@@ -198,6 +209,9 @@ class Heart:
             case Ended(session):
                 _set(session.ended)
                 self._pulse(session)
+            case Deserted(slot):
+                slot.leaving = True
+                self._client.detached.append(partial(withdraw, self._client.ctx, slot))
             case Remove(slot, create_revision):
                 slot.leaving = True
                 self._client.detached.append(partial(remove, self._client.ctx, slot, create_revision))

@@ -60,8 +60,7 @@ def test_work_waits_until_authority_is_proven_again() -> None:
     authority, clock = held(), Clock()
     clock.now_s = 6.0
     plan = at_gate(authority, clock)
-    operation = next(plan)
-    assert operation == Wait((authority.session.changed,), None)
+    assert next(plan).signals == (authority.session.changed,)
     authority.session.proof_s = 6.0
     assert token_of(plan) == authority.token
 
@@ -72,6 +71,20 @@ def test_a_wake_up_is_not_lost_between_looking_and_waiting() -> None:
     clock.now_s = 6.0
     before = authority.session.changed
     assert next(at_gate(authority, clock)).signals == (before,)
+
+
+def test_a_waiter_that_nobody_woke_looks_again() -> None:
+    """G5: Whoever shuts a lease may be struck by Ctrl-C before it wakes others: they look for themselves now and then."""
+    authority, clock = held(), Clock()
+    clock.now_s = 6.0
+    plan = at_gate(authority, clock)
+    look_at = next(plan).until
+    assert look_at is not None
+    assert clock.now_s < look_at <= clock.now_s + 10.0
+    clock.now_s = look_at
+    authority.release()
+    with pytest.raises(LeaseLost):
+        plan.send(False)
 
 
 def test_work_waits_for_as_much_authority_as_it_needs() -> None:

@@ -13,6 +13,7 @@ __all__ = [
     "Action",
     "Beat",
     "Changed",
+    "Deserted",
     "Ended",
     "Missed",
     "Proven",
@@ -79,6 +80,13 @@ class Remove:
 
 
 @dataclass(frozen=True, slots=True)
+class Deserted:
+    """Nobody has this claim any more and nobody is removing it: give it up."""
+
+    slot: Slot
+
+
+@dataclass(frozen=True, slots=True)
 class Vacate:
     """The slot's key is gone, and nobody else will say so."""
 
@@ -92,4 +100,4 @@ class Revoke:
     session: Session
 
 
-Action = Beat | ReadBack | Missed | Changed | Ended | Proven | Remove | Vacate | Revoke
+Action = Beat | ReadBack | Missed | Changed | Ended | Proven | Deserted | Remove | Vacate | Revoke

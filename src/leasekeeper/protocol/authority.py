@@ -174,12 +174,13 @@ class Authority:
         # Who acquired it (a thread or a task, referred to weakly), who wants to hear of changes, and whom to tell when
         # it is dropped without a release. Set by the floor above.
         self.owner: Callable[[], object] | None = None
-        self.listeners: tuple[Callable[[State], None], ...] = ()
+        self.listeners: dict[Callable[[State], None], None] = {}
         self.dropped: Callable[[Slot], None] | None = None
 
     def __del__(self) -> None:
-        if not self.shown.final and self.dropped is not None:
-            self.dropped(self.slot)
+        dropped = getattr(self, "dropped", None)  # Ctrl-C may have struck before it was made
+        if dropped is not None and not self.shown.final:
+            dropped(self.slot)
 
     def state(self, now_s: float) -> State:
         """The state at this moment."""

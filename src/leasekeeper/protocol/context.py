@@ -12,7 +12,7 @@ from leasekeeper.protocol.keys import UNREAD_EPOCH, Epoch, Keys, record_bytes, r
 if TYPE_CHECKING:
     from leasekeeper.protocol.authority import Authority
     from leasekeeper.protocol.plan import Signal
-    from leasekeeper.protocol.session import Session, Slot
+    from leasekeeper.protocol.session import Session, Slot, Tending
     from leasekeeper.timing import Timing
 
 __all__ = ["Context", "Sessions"]
@@ -24,8 +24,11 @@ TAILS_MAX = 64
 class Sessions(Protocol):
     """The sessions of a keeper, as plans see them. Every method returns at once and may be called from any thread."""
 
-    def lend(self, timing: Timing) -> Session | Signal | None:
-        """A usable session; or a signal to wait for, because another plan is opening one; or None: open one yourself."""
+    def lend(self, timing: Timing, tending: Tending) -> Session | Signal | None:
+        """A usable session; or a signal to wait for, because another plan is opening one; or None: open one yourself.
+
+        Whoever opens one keeps ``tending`` meanwhile. The signal may stay silent if that plan comes to nothing: ask again.
+        """
         ...
 
     def at_hand(self, timing: Timing) -> bool:
@@ -40,8 +43,8 @@ class Sessions(Protocol):
         """A session of a lease that was just granted."""
         ...
 
-    def occupy(self, session: Session, name: str) -> Slot | None:
-        """The lowest free slot on a name; None when the session ended meanwhile."""
+    def occupy(self, session: Session, name: str, tending: Tending) -> Slot | None:
+        """The lowest free slot on a name, for a plan that keeps ``tending``; None when the session ended meanwhile."""
         ...
 
     def vacate(self, slot: Slot) -> None:

@@ -11,6 +11,9 @@ from leasekeeper.protocol.plan import Plan, Wait
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# How often those who wait look at the clock and the lease, whether or not somebody woke them.
+LOOK_ANYWAY_S = 5.0
+
 __all__ = ["check_need", "lost", "not_provable", "parting", "refusal", "wait_held"]
 
 REASONS = {
@@ -90,7 +93,8 @@ def wait_held(authority: Authority, need_s: float, until: float | None, now: Cal
         error = refusal(authority, need_s, now_s)
         if isinstance(error, LeaseLost) or (until is not None and now_s >= until):
             raise error
-        yield Wait((changed,), until)
+        look_at = now_s + LOOK_ANYWAY_S
+        yield Wait((changed,), look_at if until is None else min(until, look_at))
 
 
 def not_provable(authority: Authority, lapses: int, now_s: float) -> LeaseLost | None:

@@ -30,6 +30,7 @@ from leasekeeper.protocol.actions import (
     Action,
     Beat,
     Changed,
+    Deserted,
     Ended,
     Missed,
     Proven,
@@ -117,6 +118,7 @@ class Heartbeat:
         actions: list[Action] = []
         for pulse in list(self._pulses.values()):
             actions += self._pauses(pulse, now_s)
+            actions += [Deserted(slot) for slot in list(pulse.session.slots.values()) if slot.deserted]
             for over in [authority for authority in pulse.questions if authority.shown.final]:
                 del pulse.questions[over]  # given back meanwhile: nobody wants to know any more
             if pulse.session.claims() or pulse.questions:
@@ -190,11 +192,11 @@ class Heartbeat:
         pulse.late_at = pulse.next_at = math.inf
         if pulse.idle_since is None:
             pulse.idle_since = now_s
-        haunted = any(slot.haunted for slot in list(pulse.session.slots.values()))
-        over = now_s - pulse.idle_since >= pulse.session.timing.ttl
-        if over or haunted or pulse.session.retired or pulse.session.gone:
-            return [Revoke(pulse.session)]
-        return []
+        session = pulse.session
+        haunted = any(slot.haunted for slot in list(session.slots.values()))
+        over = now_s - pulse.idle_since >= session.timing.ttl
+        soon = (haunted or session.retired or session.gone) and not session.in_use()
+        return [Revoke(session)] if over or soon else []
 
     # ------------------------------------------------------------ what came of it
 
@@ -280,7 +282,7 @@ class Heartbeat:
         if authority is not None and not authority.shown.final:
             own = not owned or is_own(kv, authority.create_revision, authority.session.lease_id)
             return [] if own else self.key_gone(authority, now_s)
-        if not slot.leaving or slot.removing or slot.session.slots.get(slot.key) is not slot:
+        if not slot.leaving or slot.tended or slot.session.slots.get(slot.key) is not slot:
             # Nobody's business but that of the plan that removes it, or of a newer claim that took the slot meanwhile.
             return []
         if not owned and kv is None:

@@ -16,7 +16,7 @@ from leasekeeper.protocol.prepared import prepared
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.context import Context
-    from leasekeeper.protocol.session import Slot
+    from leasekeeper.protocol.session import Slot, Tending
 
 __all__ = ["GIVE_UP_S", "Left", "give_up", "release", "remove", "withdraw"]
 
@@ -51,20 +51,23 @@ def give_up(ctx: Context, slot: Slot) -> Plan[Left]:
     return (yield from _leave(ctx, slot, _withdrawal(ctx, slot), GIVE_UP_S))
 
 
-def release(ctx: Context, slot: Slot) -> Plan[bool | None]:
-    """Give an owned claim back; its gate is shut already.
+def release(ctx: Context, slot: Slot, tending: Tending | None = None) -> Plan[bool | None]:
+    """Give an owned claim back; its gate is shut already, by whoever keeps ``tending`` since.
 
     True: etcd deleted it now, so nobody else can have owned the name before. False: it was gone already. None: not
     known; the background goes on.
     """
     request = prepared(ctx.keys, slot, ctx.epoch).release(slot.create_revision)
-    left = yield from _leave(ctx, slot, request, RELEASE_S)
+    left = yield from _leave(ctx, slot, request, RELEASE_S, tending)
     return left.removed
 
 
-def _leave(ctx: Context, slot: Slot, request: pb.TxnRequest, timeout_s: float) -> Plan[Left]:
+def _leave(
+    ctx: Context, slot: Slot, request: pb.TxnRequest, timeout_s: float, tending: Tending | None = None
+) -> Plan[Left]:
     # In this order: whoever sees that it is leaving sees that somebody is at it.
-    slot.removing = slot.leaving = True
+    tending = slot.tend(tending)
+    slot.leaving = True
     if slot.session.gone:
         ctx.sessions.vacate(slot)
         return Left(removed=False)
@@ -77,7 +80,7 @@ def _leave(ctx: Context, slot: Slot, request: pb.TxnRequest, timeout_s: float) -
         yield Detach(partial(withdraw, ctx, slot))
         raise
     finally:
-        slot.removing = False
+        del tending
     ctx.sessions.vacate(slot)
     owner = m.range_kvs(reply, 1)
     return Left(bool(reply.succeeded), owner[0] if owner else None)

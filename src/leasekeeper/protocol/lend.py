@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from leasekeeper.protocol.plan import BACKOFF_FIRST_S, BACKOFF_MAX_S, Fault, Kind, Plan, Sleep, Wait
-from leasekeeper.protocol.session import Session, grant, renew
+from leasekeeper.protocol.session import Session, Tending, grant, renew
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.context import Context
@@ -17,6 +17,8 @@ __all__ = ["Want", "lend"]
 # How long etcd may be out of reach before somebody who asked without a timeout is told so. Only until the claim stands in
 # the queue: a waiter rides out any outage.
 PATIENCE_S = 10.0
+# How often those who wait for another plan to open a session look whether it is still at it.
+LOOK_AGAIN_S = 1.0
 
 
 class Want(NamedTuple):
@@ -41,13 +43,15 @@ class Want(NamedTuple):
 def lend(ctx: Context, want: Want) -> Plan[Session]:
     """A session whose proof is fresh: one at hand, one that another plan is opening, or a new one."""
     pause_s = BACKOFF_FIRST_S
+    tending = Tending()
     while True:
-        found = ctx.sessions.lend(want.timing)
+        found = ctx.sessions.lend(want.timing, tending)
         if found is None:
             return (yield from _open(ctx, want))
         if not isinstance(found, Session):
-            if not (yield Wait((found,), want.limit)):
+            if ctx.now() >= want.limit:
                 raise Fault(Kind.RETRY, text="no session could be opened in time", operation="LeaseGrant")
+            yield Wait((found,), min(want.limit, ctx.now() + LOOK_AGAIN_S))
             continue
         if found.fresh(ctx.now()):
             return found

@@ -145,6 +145,11 @@ class Fault(Exception):
         self.seen = seen
         self.now = now
 
+    @property
+    def lasting(self) -> bool:
+        """Whether it would be the same again: a person has to mend something, or what was used is closed."""
+        return self.kind is Kind.FIX or self.cause is Cause.CLOSED
+
 
 class Signal(Protocol):
     """Something that becomes set once and stays set."""
@@ -249,7 +254,7 @@ def persist(
         except Fault as fault:
             if fault.kind is Kind.UNKNOWN and on_unknown is not None:
                 on_unknown()
-            if fault.kind is Kind.FIX or fault.cause in ANSWERS or now() + pause_s >= until:
+            if fault.lasting or fault.cause in ANSWERS or now() + pause_s >= until:
                 raise
         except BaseException:
             if on_unknown is not None:

@@ -38,6 +38,7 @@ from leasekeeper.protocol.plan import (
     persist,
 )
 from leasekeeper.protocol.prepared import prepared
+from leasekeeper.protocol.session import Tending
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.context import Context
@@ -88,7 +89,8 @@ def acquire(ctx: Context, want: Want) -> Plan[Authority]:
     again_s = 0.0
     while True:
         session = yield from lend(ctx, want)
-        slot = ctx.sessions.occupy(session, want.name)
+        tending = Tending()
+        slot = ctx.sessions.occupy(session, want.name, tending)
         if slot is not None:
             try:
                 return (yield from _claim(ctx, want, slot))
@@ -310,7 +312,7 @@ def _survey(ctx: Context, want: Want, slot: Slot) -> Plan[pb.TxnResponse]:
         except Fault as fault:
             if slot.session.gone:
                 raise _Displaced from None
-            if fault.kind is Kind.FIX:
+            if fault.lasting:
                 raise
             if want.until is not None and ctx.now() >= want.until:
                 raise _TimeUp from None
@@ -330,7 +332,8 @@ def try_acquire(ctx: Context, want: Want) -> Plan[Authority | None]:
         if not ctx.sessions.at_hand(want.timing) and (yield from _taken(ctx, want)):
             return None
         session = yield from lend(ctx, want)
-        slot = ctx.sessions.occupy(session, want.name)
+        tending = Tending()
+        slot = ctx.sessions.occupy(session, want.name, tending)
         if slot is not None:
             try:
                 place = yield from _enqueue(ctx, want, slot, _try_request)

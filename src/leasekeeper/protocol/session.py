@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from leasekeeper.protocol.prepared import Prepared
     from leasekeeper.timing import Timing
 
-__all__ = ["Session", "Slot", "grant", "renew", "revoke"]
+__all__ = ["Session", "Slot", "Tending", "grant", "renew", "revoke"]
 
 # So many slots may be haunted before a session takes no new claims; each costs a read per TTL.
 HAUNTED_MAX = 64
@@ -62,6 +62,16 @@ class Closable(Protocol):
         ...
 
 
+class Tending:
+    """Kept by a plan for as long as it is at work on something. Once it is gone the work has ended, in whichever way.
+
+    A plan cleans up behind itself, but Ctrl-C may strike where no clean-up can be: before it begins, or in its midst. What is
+    referred to weakly here is seen to be nobody's work any more.
+    """
+
+    __slots__ = ("__weakref__",)
+
+
 class Slot:
     """One key of a session on one name, from the first put that may have been sent until it is surely gone.
 
@@ -72,6 +82,7 @@ class Slot:
     __slots__ = (
         "__weakref__",
         "_authority",
+        "_tending",
         "create_revision",
         "haunted",
         "key",
@@ -81,7 +92,6 @@ class Slot:
         "number",
         "prepared",
         "record",
-        "removing",
         "session",
         "watching",
     )
@@ -96,9 +106,8 @@ class Slot:
         self.nonce = ""
         self.create_revision = 0
         self._authority: weakref.ref[Authority] | None = None
+        self._tending: weakref.ref[Tending] | None = None
         self.leaving = False
-        # A plan has asked for the removal of the key and waits to hear whether it was the one that removed it.
-        self.removing = False
         self.haunted = False
         self.prepared: Prepared | None = None
         # The watch on an owned key; closed by whoever ends the claim.
@@ -112,6 +121,25 @@ class Slot:
     @authority.setter
     def authority(self, authority: Authority | None) -> None:
         self._authority = weakref.ref(authority) if authority is not None else None
+
+    def tend(self, tending: Tending | None = None) -> Tending:
+        """Say that a plan is at work on the claim: until nobody keeps what is returned."""
+        tending = tending or Tending()
+        self._tending = weakref.ref(tending)
+        return tending
+
+    @property
+    def tended(self) -> bool:
+        """Whether a plan is at work on the claim: nobody else removes it, and that plan hears what becomes of it."""
+        return self._tending is not None and self._tending() is not None
+
+    @property
+    def deserted(self) -> bool:
+        """Whether nobody has the claim any more, and nobody is about to remove it: its plan was struck by Ctrl-C."""
+        if self.leaving or self._tending is None or self._tending() is not None:
+            return False
+        authority = self.authority
+        return authority is None or authority.shown.final
 
 
 class Session:
@@ -212,6 +240,10 @@ class Session:
         """The slots that need the lease: waiting or owned, not those on their way out."""
         return [slot for slot in list(self.slots.values()) if not slot.leaving]
 
+    def in_use(self) -> bool:
+        """Whether somebody needs the lease, or still waits to hear how a claim left: a revocation would remove it first."""
+        return any(not slot.leaving or slot.tended for slot in list(self.slots.values()))
+
     def authorities(self) -> list[Authority]:
         """The owned claims that are not over."""
         owned = [s.authority for s in list(self.slots.values()) if s.authority is not None]
@@ -226,11 +258,15 @@ class Session:
         taken = self.by_name.get(name, {})
         return next(number for number in count() if number not in taken)
 
-    def occupy(self, name: str, number: int, key: bytes) -> Slot:
-        """Take a free key."""
+    def occupy(self, name: str, number: int, key: bytes, tending: Tending | None = None) -> Slot:
+        """Take a free key, for the plan that keeps ``tending``."""
         if len(self.by_name) > 2 * len(self.slots) + NAMES_SPARE:
             self.by_name = {name: numbers for name, numbers in self.by_name.items() if numbers}
-        slot = self.slots[key] = Slot(self, name, number, key)
+        slot = Slot(self, name, number, key)
+        if tending is not None:
+            slot.tend(tending)
+        # In this order here and in `free`: what was struck halfway is written over by the next claim on the key.
+        self.slots[key] = slot
         self.by_name.setdefault(name, {})[number] = slot
         slot.prepared = self.prepared.pop(key, None)
         return slot
@@ -246,9 +282,9 @@ class Session:
         slot.leaving = True
         if slot.haunted or self.slots.get(slot.key) is not slot:
             return
-        del self.slots[slot.key]
         # The name's own entry is left for `occupy` to tidy up: it may be filling it in another thread just now.
-        self.by_name[slot.name].pop(slot.number, None)
+        self.by_name.get(slot.name, {}).pop(slot.number, None)
+        del self.slots[slot.key]
         if slot.prepared is not None and len(self.prepared) < PREPARED_MAX:
             self.prepared[slot.key], slot.prepared = slot.prepared, None
 
@@ -317,17 +353,17 @@ def renew(lease_id: int, *, now: Callable[[], float], until: float) -> Plan[tupl
         except Fault as fault:
             if fault.cause is Cause.LEASE_NOT_FOUND:
                 return sent_s, 0
-            if fault.kind is Kind.FIX or now() + 0.05 >= until:
+            if fault.lasting or now() + 0.05 >= until:
                 raise
         else:
             return sent_s, reply.TTL
         yield Sleep(0.05)
 
 
-def revoke(lease_id: int) -> Plan[bool]:
+def revoke(lease_id: int, timeout_s: float = CALL_TIMEOUT_S) -> Plan[bool]:
     """Revoke a lease; one that is gone already is as good."""
     try:
-        yield from ask(REVOKE, pb.LeaseRevokeRequest(ID=lease_id))
+        yield from ask(REVOKE, pb.LeaseRevokeRequest(ID=lease_id), timeout_s)
     except Fault as fault:
         if fault.cause is not Cause.LEASE_NOT_FOUND:
             raise

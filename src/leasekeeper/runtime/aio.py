@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leasekeeper.protocol.plan import Call, Cause, Detach, Fault, Kind, Plan, Sleep, Wait, Watch
+from leasekeeper.protocol.plan import Call, Cause, Detach, Fault, Kind, Plan, Signal, Sleep, Wait, Watch
 from leasekeeper.runtime.blocking import SLICE_S, jittered
 from leasekeeper.runtime.signals import WatchFlag
 
@@ -40,11 +40,14 @@ class Asyncio:
         hub: WatchHub,
         detach: Callable[[Callable[[], Plan[object]]], None],
         now: Callable[[], float],
+        *,
+        closing: Signal | None = None,
     ) -> None:
         self._engine = engine
         self._hub = hub
         self._detach = detach
         self._now = now
+        self._closing = () if closing is None else (closing,)
 
     async def run(self, plan: Plan[T]) -> T:
         """Run it to its end: its result, or what it raised."""
@@ -94,7 +97,8 @@ class Asyncio:
             case Detach():
                 return self._detach(operation.plan)
             case Sleep():
-                return await asyncio.sleep(jittered(operation.seconds))
+                # Cut short when the keeper is closed: the next call then says so.
+                return await self._wait(Wait(self._closing, self._now() + jittered(operation.seconds)), abandon)
 
     async def _exchange(self, exchange: Exchange, abandon: Callable[[], None]) -> Message:
         try:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from queue import Empty
 from typing import TYPE_CHECKING
 
-from leasekeeper.protocol.plan import Fault, Kind, Plan
+from leasekeeper.protocol.plan import Fault, Plan
 from leasekeeper.runtime.blocking import jittered
 from leasekeeper.runtime.mailbox import Mailbox
 from leasekeeper.wire.worker import Worker
@@ -107,7 +107,7 @@ class Background:
         if fault is None:
             return
         now_s = self._now()
-        if fault.kind is Kind.FIX or now_s >= job.over_s:
+        if fault.lasting or now_s >= job.over_s:
             self._failed(f"{fault.operation}: {fault.text or fault.cause.value}")
             return
         job.due_s = now_s + jittered(job.pause_s)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import inspect
 import random
-import time
 from collections.abc import Callable
 from functools import partial
 from queue import Empty
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leasekeeper.protocol.plan import Call, Detach, Plan, Sleep, Wait, Watch
+from leasekeeper.protocol.plan import Call, Detach, Plan, Signal, Sleep, Wait, Watch
 from leasekeeper.runtime.mailbox import Mailbox
 from leasekeeper.runtime.signals import WatchFlag
 from leasekeeper.wire.engine import block
 
 if TYPE_CHECKING:
     from leasekeeper.wire.engine import Engine
+    from leasekeeper.wire.route import Route
     from leasekeeper.wire.watch import WatchHub
 
 __all__ = ["Blocking", "jittered"]
@@ -33,7 +33,10 @@ def jittered(seconds: float) -> float:
 
 
 class Blocking:
-    """The interpreter for threads. Whatever interrupts an operation is thrown into the plan, once."""
+    """The interpreter for threads. Whatever interrupts an operation is thrown into the plan, once.
+
+    ``route`` is which way its calls take; ``closing`` ends its sleeps.
+    """
 
     def __init__(
         self,
@@ -41,15 +44,22 @@ class Blocking:
         hub: WatchHub,
         detach: Callable[[Callable[[], Plan[object]]], None],
         now: Callable[[], float],
+        *,
+        route: Route | None = None,
+        closing: Signal | None = None,
     ) -> None:
         self._engine = engine
         self._hub = hub
         self._detach = detach
         self._now = now
+        self._route = route
+        self._closing = () if closing is None else (closing,)
 
     def run(self, plan: Plan[T]) -> T:
         """Run it to its end: its result, or what it raised."""
-        struck: BaseException | None = None
+        # In a list, and taken out of it: an exception in a variable of a frame that it passes through is garbage for long,
+        # and with it everything that those frames held.
+        struck: list[BaseException] = []
         while True:
             try:
                 return self._drive(plan, struck)
@@ -57,15 +67,15 @@ class Blocking:
                 if inspect.getgeneratorstate(plan) == inspect.GEN_CLOSED:
                     raise
                 # Ctrl-C, between two operations: the plan has not ended and has yet to hear of it.
-                struck = error
+                struck.append(error)
 
-    def _drive(self, plan: Plan[T], struck: BaseException | None) -> T:
+    def _drive(self, plan: Plan[T], struck: list[BaseException]) -> T:
         try:
-            operation = next(plan) if struck is None else plan.throw(struck)
+            operation = plan.throw(struck.pop()) if struck else next(plan)
             while True:
                 try:
                     result: Any = (
-                        block(self._engine.exchange(operation))
+                        block(self._engine.exchange(operation, self._route))
                         if isinstance(operation, Call)
                         else self._perform(operation)
                     )
@@ -86,7 +96,8 @@ class Blocking:
             case Detach():
                 return self._detach(operation.plan)
             case Sleep():
-                return time.sleep(jittered(operation.seconds))
+                # Cut short when the keeper is closed: the next call then says so.
+                return self._wait(Wait(self._closing, self._now() + jittered(operation.seconds)))
 
     def _wait(self, operation: Wait) -> bool:
         # Not an Event: Ctrl-C in the middle of its Python code can leave its lock taken, and whoever rings then hangs.

@@ -13,14 +13,14 @@ from functools import partial
 from typing import Any
 
 from leasekeeper.clock import BOOT_CLOCK, Clock
-from leasekeeper.errors import ConfigError, LeasekeeperError, Misuse, NotAcquired
+from leasekeeper.errors import ConfigError, Misuse, NotAcquired
 from leasekeeper.protocol.authority import NEVER, Authority
 from leasekeeper.protocol.context import Context
 from leasekeeper.protocol.keys import Keys, check_name, check_note
 from leasekeeper.protocol.leave import remove, withdraw
 from leasekeeper.protocol.lend import Want
-from leasekeeper.protocol.plan import Fault, Plan
-from leasekeeper.protocol.session import Session, Slot, revoke
+from leasekeeper.protocol.plan import Cause, Fault, Plan
+from leasekeeper.protocol.session import Session, Slot, Tending, revoke
 from leasekeeper.runtime import fork
 from leasekeeper.runtime.aio import Asyncio
 from leasekeeper.runtime.announce import Announcer
@@ -31,6 +31,7 @@ from leasekeeper.runtime.fork import HERE
 from leasekeeper.runtime.heart import Heart
 from leasekeeper.runtime.life import Life
 from leasekeeper.runtime.sessions import SessionTable
+from leasekeeper.runtime.signals import Flag
 from leasekeeper.timing import Timing
 from leasekeeper.wire.auth import Login
 from leasekeeper.wire.channel import TLS, Channel, Channels, parse_endpoints
@@ -42,8 +43,11 @@ __all__ = ["Core", "observers"]
 log = logging.getLogger("leasekeeper")
 
 HOLDER_MAX = 255
-# What a keeper spends on revoking its leases when it is closed, all of them together.
+# How long closing a keeper may take. Most of it only when etcd does not answer; the last bit is for the threads to end.
 CLOSE_S = 3.0
+LAST_BIT_S = 0.25
+# One attempt to revoke, so that another endpoint gets its turn.
+REVOKE_S = 1.0
 # How long a call may try that belongs to no acquire.
 ASK_S = 10.0
 
@@ -82,6 +86,9 @@ class Core:
         self.used = False
         self._lent = channel is not None
         self.closed = False
+        self._ended = False
+        # The leases of a keeper that is being closed.
+        self._unrevoked: dict[int, None] = {}
         self.engine = Engine(
             Channels(parse_endpoints(endpoints), tls=tls, lent=channel), Login(user, password, now), metadata, now
         )
@@ -94,9 +101,13 @@ class Core:
         self.sessions = SessionTable(keys, now, self.heart, self._dropped)
         self._make_context = partial(_context, keys, holder, self)
         self.ctx = self._make_context()
-        self.blocking = Blocking(self.engine, self.hub, self.background.detach, now)
-        self.asyncio = Asyncio(self.engine, self.hub, self.background.detach, now)
-        self.background.interpreter = self.blocking
+        self._closing = Flag()
+        detach = self.background.detach
+        self.blocking = Blocking(self.engine, self.hub, detach, now, closing=self._closing)
+        self.asyncio = Asyncio(self.engine, self.hub, detach, now, closing=self._closing)
+        self.cleaning = Blocking(self.engine, self.hub, detach, now, route=self.engine.cleanups)
+        self.background.interpreter = self.cleaning
+        self.heart.desert = self._desert
         self.heart.remove = self._remove
         self.heart.vacate = self.sessions.vacate
         self.heart.revoke = self._revoke
@@ -203,6 +214,11 @@ class Core:
         self.observe_soon(Dropped(slot.name, slot.nonce))
         yield from ()
 
+    def _desert(self, slot: Slot) -> None:
+        slot.leaving = True
+        self.heart.forget(slot)
+        self.background.detach(partial(withdraw, self.ctx, slot))
+
     def _remove(self, slot: Slot, create_revision: int) -> None:
         slot.leaving = True
         self.background.detach(partial(remove, self.ctx, slot, create_revision))
@@ -214,10 +230,10 @@ class Core:
                 session.shut()
                 self.background.detach(partial(revoke, session.lease_id))
 
-    def release(self, authority: Authority) -> bool:
-        """Shut the gate before anything is sent; whether it was still owned."""
+    def release(self, authority: Authority) -> Tending | None:
+        """Shut the gate before anything is sent; None if it was not owned any more. See `Heart.release`."""
         # In a forked child the lock around transitions may be held by a thread that does not exist there.
-        return not self.forked and self.heart.release(authority)
+        return None if self.forked else self.heart.release(authority)
 
     # ------------------------------------------------------------ end of life
 
@@ -245,42 +261,54 @@ class Core:
         yield from ()
 
     def close(self) -> None:
-        """End every lease (LOST, reason ``closed``) and revoke what etcd still holds for this keeper, within a bound."""
+        """End every lease (LOST, reason ``closed``) and revoke what etcd still holds for this keeper, within `CLOSE_S`.
+
+        All that others wait for through the keeper ends at once; on a lent channel, when their call under way ends. May be
+        called again, also by several threads at once and after Ctrl-C: each call does what is left to do.
+        """
         fork.check_process()
-        if self.closed or self.forked:
-            self.closed = True
-            return
         self.closed = True
-        sessions = self.sessions.close()
-        for session in sessions:
-            self._close_session(session)
-        self.heart.close()
-        try:
-            self._revoke_all([session.lease_id for session in sessions])
-        finally:
-            self.background.close()
-            self.hub.close()
-            self.announcer.close()
-            self.engine.close()
-
-    def _close_session(self, session: Session) -> None:
-        for authority in session.authorities():
-            self.heart.lose(authority, "closed")
-        self.heart.end(session)
-
-    def _revoke_all(self, lease_ids: Sequence[int]) -> None:
-        """Best effort: whatever cannot be revoked in time runs out by itself."""
+        if self.forked or self._ended:
+            return
         until = self.now() + CLOSE_S
-        for lease_id in lease_ids:
-            while self.now() < until:
-                try:
-                    self.blocking.run(revoke(lease_id))
-                except Fault:
-                    time.sleep(0.05)
-                except LeasekeeperError:
+        try:
+            self._shut(until)
+            while self.sessions.opening() and self.now() < until:
+                time.sleep(0.01)
+            self._shut(until)  # for sessions that were being opened
+            self._revoke_all(until)
+        finally:
+            self.background.close(max(LAST_BIT_S, until - self.now()))
+            self.hub.close()
+            self.announcer.close(max(LAST_BIT_S, until - self.now()))
+            self.engine.close()
+            self._ended = True
+
+    def _shut(self, until: float) -> None:
+        """Shut every gate, wake everybody and cut off what they wait for. Nothing is sent."""
+        for session in self.sessions.close():
+            self._unrevoked[session.lease_id] = None
+            for authority in session.authorities():
+                self.heart.lose(authority, "closed")
+            self.heart.end(session)
+        self._closing.set()
+        self.engine.calls.close()
+        self.heart.close(max(LAST_BIT_S, until - self.now()))
+
+    def _revoke_all(self, until: float) -> None:
+        """Best effort, each in turn: whatever cannot be revoked in time runs out by itself."""
+        while self._unrevoked and (left_s := until - self.now()) > 0:
+            lease_id = next(iter(self._unrevoked))
+            try:
+                self.cleaning.run(revoke(lease_id, min(REVOKE_S, left_s)))
+            except Fault as fault:
+                if fault.cause is Cause.CLOSED:
                     return
-                else:
-                    break
+                self._unrevoked.pop(lease_id, None)
+                self._unrevoked[lease_id] = None  # at the end of the line
+                time.sleep(0.05)
+            else:
+                self._unrevoked.pop(lease_id, None)
 
     # ------------------------------------------------------------ forks
 

@@ -17,12 +17,12 @@ from functools import partial
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
-from leasekeeper.errors import LeasekeeperError
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol.actions import (
     Action,
     Beat,
     Changed,
+    Deserted,
     Ended,
     Missed,
     Proven,
@@ -33,16 +33,18 @@ from leasekeeper.protocol.actions import (
 )
 from leasekeeper.protocol.authority import NEVER
 from leasekeeper.protocol.heartbeat import Heartbeat
-from leasekeeper.protocol.plan import KEEP_ALIVE, Call, Cause, Fault, Kind
+from leasekeeper.protocol.plan import KEEP_ALIVE, Call, Cause, Fault
 from leasekeeper.runtime.events import BeatMissed, Event, StateChanged
 from leasekeeper.runtime.mailbox import Mailbox
 from leasekeeper.runtime.reading import Reading
 from leasekeeper.runtime.signals import Flag
+from leasekeeper.wire.engine import Attempt
 from leasekeeper.wire.watch import News
+from leasekeeper.wire.worker import Worker
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.authority import Authority, Reason, State
-    from leasekeeper.protocol.session import Session, Slot
+    from leasekeeper.protocol.session import Session, Slot, Tending
     from leasekeeper.runtime.announce import Announcer
     from leasekeeper.wire.engine import Engine, Exchange, Outcome, Step
     from leasekeeper.wire.route import Connection
@@ -74,15 +76,17 @@ class Heart:
         self._beats = Heartbeat()
         self._inbox: Mailbox[Callable[[], Iterable[Action]] | None] = Mailbox()
         self._newcomers: deque[Slot] = deque()
-        self._last: dict[int, Connection] = {}
+        # On which connection the last beat of a session went out.
+        self._last: weakref.WeakKeyDictionary[Session, Connection] = weakref.WeakKeyDictionary()
         # When a watch of a session last ended without telling what happened.
-        self._blind_s: dict[int, float] = {}
-        self._lock = threading.Lock()
+        self._blind_s: weakref.WeakKeyDictionary[Session, float] = weakref.WeakKeyDictionary()
+        self._pulsing = threading.Lock()
         # Around every transition of a lease, whichever thread makes it; never held across anything that waits.
         self.transition = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._worker = Worker(self._run, "leasekeeper-heart")
         self._closed = False
-        # Set by the core: what to do with a claim to remove, a slot to vacate and a session to revoke.
+        # Set by the core: what to do with a claim to give up or remove, a slot to vacate and a session to revoke.
+        self.desert: Callable[[Slot], None] = lambda _: None
         self.remove: Callable[[Slot, int], None] = lambda _slot, _revision: None
         self.vacate: Callable[[Slot], None] = lambda _: None
         self.revoke: Callable[[Session], None] = lambda _: None
@@ -92,8 +96,8 @@ class Heart:
     def add(self, session: Session) -> None:
         """Keep a session alive from now on."""
         self._post(partial(self._add, session))
-        if self._thread is None:
-            self._start_thread()
+        if not self._closed:
+            self._worker.start()
 
     def adopt(self, slot: Slot) -> None:
         """Watch the key of a claim that is owned now; soon, so that a claim given back at once costs no watch."""
@@ -113,7 +117,9 @@ class Heart:
 
     def lease_gone(self, session: Session) -> None:
         """Etcd said that the lease does not exist. The gates shut at once, in this thread."""
-        self._do(self._decide(self._beats.lease_gone, session))
+        rule = partial(self._decide, self._beats.lease_gone, session)
+        self._post(rule)  # the heart makes up for what Ctrl-C may leave undone here
+        self._do(rule())
 
     def key_gone(self, authority: Authority) -> None:
         """Somebody read that a claim's key does not exist any more. The gate shuts in a moment, on the heart's thread."""
@@ -126,13 +132,18 @@ class Heart:
         if lost:
             self._changed(authority, authority.shown)
 
-    def release(self, authority: Authority) -> bool:
-        """Shut the gate of a lease that its owner gives back, and wake who waits at it; whether it was still owned."""
+    def release(self, authority: Authority) -> Tending | None:
+        """Shut the gate of a lease that its owner gives back, and wake who waits at it; None if it was not owned any more.
+
+        Whoever goes on to remove the claim keeps what is returned: when that is gone the heart removes it.
+        """
         with self.transition:
-            released = authority.release()
-        if released:
-            self._tell(authority, authority.shown)
-        return released
+            if authority.shown.final:
+                return None
+            tending = authority.slot.tend()
+            authority.release()
+        self._tell(authority, authority.shown)
+        return tending
 
     def end(self, session: Session) -> None:
         """Shut a session and wake everybody who waits through it."""
@@ -143,23 +154,12 @@ class Heart:
     def discard(self, session: Session) -> None:
         """No more beats for a session; called on the heart's own thread."""
         self._beats.discard(session)
-        self._last.pop(session.lease_id, None)
-        self._blind_s.pop(session.lease_id, None)
 
     def close(self, timeout_s: float = 1.0) -> None:
         """No more beats; ends the thread."""
-        with self._lock:
-            self._closed = True
-            thread = self._thread
+        self._closed = True
         self._inbox.put(None)
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout_s)
-
-    def _start_thread(self) -> None:
-        with self._lock:
-            if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._run, name="leasekeeper-heart", daemon=True)
-                self._thread.start()
+        self._worker.join(timeout_s)
 
     def _post(self, report: Callable[[], Iterable[Action]]) -> None:
         self._inbox.put(report)
@@ -178,6 +178,7 @@ class Heart:
             self._do(self._decide(self._beats.due))
             self._watch_newcomers()
             self._hub.tick(self._now())
+            self._engine.tidy()
         finally:
             now_s = self._now()
             self._listen(min(SLICE_S, self._beats.wake_at(now_s) - now_s))
@@ -221,16 +222,25 @@ class Heart:
                 self._pulse(session)
             case Ended(session):
                 self._end(session)
+            case Revoke(session):
+                self.revoke(session)
+            case Deserted() | Remove() | Vacate():
+                self._tidy(action)
+
+    def _tidy(self, action: Deserted | Remove | Vacate) -> None:
+        match action:
+            case Deserted(slot):
+                self.desert(slot)
             case Remove(slot, create_revision):
                 self.remove(slot, create_revision)
             case Vacate(slot):
                 self.vacate(slot)
-            case Revoke(session):
-                self.revoke(session)
 
     # ------------------------------------------------------------ calls
 
-    def _start(self, exchange: Exchange, done: Callable[[Any], Iterable[Action]]) -> None:
+    def _start(
+        self, exchange: Exchange, done: Callable[[Any], Iterable[Action]], sent: Callable[[Step], None] | None = None
+    ) -> None:
         """Drive a call without waiting: each step of it happens on this thread, when an answer is in the inbox."""
 
         def step(outcome: Outcome | None) -> Iterable[Action]:
@@ -244,17 +254,20 @@ class Heart:
             return ()
 
         def launch(attempt: Step) -> None:
+            if sent is not None:
+                sent(attempt)
             attempt.start(lambda outcome: self._post(partial(step, outcome)))
 
         self._do(step(None))
 
     def _send_beat(self, session: Session, number: int) -> None:
-        try:
-            self._last[session.lease_id] = self._engine.beats.connection()
-        except LeasekeeperError:
-            self._last.pop(session.lease_id, None)  # the call below says why
         call = Call(KEEP_ALIVE, pb.LeaseKeepAliveRequest(ID=session.lease_id), session.timing.pause_s)
-        self._start(self._engine.exchange(call, self._engine.beats), partial(self._beat_done, session, number))
+        exchange = self._engine.exchange(call, self._engine.beats)
+        self._start(exchange, partial(self._beat_done, session, number), partial(self._beat_sent, session))
+
+    def _beat_sent(self, session: Session, attempt: Step) -> None:
+        if isinstance(attempt, Attempt):
+            self._last[session] = attempt.connection
 
     def _beat_done(self, session: Session, number: int, result: Any) -> list[Action]:
         if isinstance(result, Fault) and result.cause is Cause.LEASE_NOT_FOUND:
@@ -262,7 +275,7 @@ class Heart:
         if isinstance(result, pb.LeaseKeepAliveResponse):
             return self._decide(self._beats.answered, session, number, result.TTL)
         why = result.text or result.cause.value if isinstance(result, Fault) else repr(result)
-        refused = isinstance(result, Fault) and result.kind is Kind.FIX
+        refused = isinstance(result, Fault) and result.lasting
         return self._decide(partial(self._beats.failed, refused=refused), session, number, why)
 
     def _read_back(self, session: Session, keys: tuple[bytes, ...], *, singly: bool = False) -> None:
@@ -284,7 +297,7 @@ class Heart:
         return actions
 
     def _missed(self, session: Session, in_a_row: int, why: str) -> None:
-        connection = self._last.get(session.lease_id)
+        connection = self._last.get(session)
         endpoint = ""
         if connection is not None:
             endpoint = connection.endpoint
@@ -326,7 +339,7 @@ class Heart:
         if news is News.DELETED:
             return self._decide(self._beats.key_gone, authority)
         # Written by somebody, or the history is gone: read it now, and watch again from the next reading on.
-        self._blind_s[authority.session.lease_id] = self._now()
+        self._blind_s[authority.session] = self._now()
         return self._decide(self._beats.read_soon, authority.session)
 
     def _watch_again(self, session: Session, revision: int) -> None:
@@ -334,7 +347,7 @@ class Heart:
 
         Not at once: where every watch is refused, that would be a storm.
         """
-        if self._now() - self._blind_s.get(session.lease_id, NEVER) < session.timing.beat_s:
+        if self._now() - self._blind_s.get(session, NEVER) < session.timing.beat_s:
             return
         for slot in list(session.slots.values()):
             authority = slot.authority
@@ -351,25 +364,25 @@ class Heart:
 
     def _pulse(self, session: Session) -> None:
         """Wake everybody who waits for news of the session."""
-        flag, session.changed = session.changed, Flag()
+        with self._pulsing:  # or two at once would leave somebody with a flag that nobody sets
+            flag, session.changed = session.changed, Flag()
         assert isinstance(flag, Flag)
         flag.set()
 
     def _changed(self, authority: Authority, state: State) -> None:
-        age_s = self._now() - authority.session.proof_s
+        loss = authority.loss
+        age_s = self._now() - authority.session.proof_s if loss is None else loss.proof_age_s
         self._observe(StateChanged(authority.name, authority.token, authority.slot.nonce, state, age_s, authority.loss))
         self._tell(authority, state)
 
     def _tell(self, authority: Authority, state: State) -> None:
-        for listener in authority.listeners:
+        for listener in tuple(authority.listeners):
             self._announcer.tell(listener, state)
         if state.final:
             self.forget(authority.slot)
         self._pulse(authority.session)
 
     def _end(self, session: Session) -> None:
-        self._last.pop(session.lease_id, None)
-        self._blind_s.pop(session.lease_id, None)
         assert isinstance(session.ended, Flag)
         session.ended.set()
         self._pulse(session)

@@ -20,6 +20,7 @@ from leasekeeper.runtime.fork import HERE, check_process
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.plan import Plan
+    from leasekeeper.protocol.session import Tending
 
 __all__ = ["Held"]
 
@@ -160,13 +161,14 @@ class Held:
         what decides. Raises Misuse for more than 64 subscribers, and for one that cannot be called.
         """
         check_subscriber(callback)
-        if len(self._authority.listeners) >= LISTENERS_MAX:
+        listeners = self._authority.listeners
+        if len(listeners) >= LISTENERS_MAX:
             raise Misuse(f"more than {LISTENERS_MAX} subscribers on one lease")
         listener = self._listener(callback)
-        self._authority.listeners = (*self._authority.listeners, listener)
+        listeners[listener] = None
 
         def unsubscribe() -> None:
-            self._authority.listeners = tuple(f for f in self._authority.listeners if f is not listener)
+            listeners.pop(listener, None)
 
         return unsubscribe
 
@@ -180,14 +182,14 @@ class Held:
         until = None if timeout is None else self._now() + check_timeout(timeout)
         return wait_held(self._authority, need, until, self._now)
 
-    def _begin_release(self) -> tuple[bool, bool]:
-        """Shut the gate before anything is sent: (whether it was owned until now, whether authority had lapsed)."""
+    def _begin_release(self) -> tuple[Tending | None, bool]:
+        """Shut the gate before anything is sent: (None if it was not owned any more, whether authority had lapsed)."""
         check_process()
         lapsed = self._authority.remaining(self._now()) <= 0
         return self._core.release(self._authority), lapsed
 
-    def _releasing(self) -> Plan[bool | None]:
-        return release(self._core.ctx, self._authority.slot)
+    def _releasing(self, tending: Tending) -> Plan[bool | None]:
+        return release(self._core.ctx, self._authority.slot, tending)
 
     def _released(self, removed: bool | None) -> None:
         if observers:

@@ -6,7 +6,7 @@ from typing import Any
 
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
-from leasekeeper.protocol.plan import RANGE, TXN, Call, Cause, Fault, Kind
+from leasekeeper.protocol.plan import RANGE, TXN, Call, Cause, Fault
 
 __all__ = ["Reading"]
 
@@ -49,7 +49,7 @@ class Reading:
         if len(answers) != len(chunk):
             self.failed = True
             if isinstance(result, Fault):
-                self.refused |= result.kind is Kind.FIX
+                self.refused |= result.lasting
                 self.full |= result.cause is Cause.NO_SPACE
             return self._outstanding == 0
         for key, kvs in zip(chunk, answers, strict=True):

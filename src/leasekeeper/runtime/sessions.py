@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from leasekeeper.errors import Misuse
 from leasekeeper.protocol.plan import Signal
-from leasekeeper.protocol.session import Session, Slot
+from leasekeeper.protocol.session import Session, Slot, Tending
 from leasekeeper.runtime.signals import Flag
+from leasekeeper.wire.route import keeper_closed
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.authority import Authority
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
     from leasekeeper.timing import Timing
 
 __all__ = ["SessionTable"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """A session that is being opened: by the plan that keeps ``tending``, as long as it does."""
+
+    done: Flag
+    tending: weakref.ref[Tending]
 
 
 class SessionTable:
@@ -31,27 +40,30 @@ class SessionTable:
         self._dropped = dropped
         self._lock = threading.Lock()
         self._current: dict[Timing, Session] = {}
-        self._opening: dict[Timing, Flag] = {}
+        self._opening: dict[Timing, _Opening] = {}
         self._all: weakref.WeakSet[Session] = weakref.WeakSet()
         self._closed = False
 
     # ------------------------------------------------------------ for plans
 
-    def lend(self, timing: Timing) -> Session | Signal | None:
+    def lend(self, timing: Timing, tending: Tending) -> Session | Signal | None:
         """A usable session; or a signal to wait for; or None: open one yourself and say `opened`."""
         current = self._current.get(timing)
         if current is not None and current.usable(self._now()):
             return current
         with self._lock:
             if self._closed:
-                raise Misuse("the keeper is closed")
+                raise keeper_closed()
             current = self._current.get(timing)
             if current is not None and current.usable(self._now()):
                 return current
-            if timing in self._opening:
-                return self._opening[timing]
+            opening = self._opening.get(timing)
+            if opening is not None and opening.tending() is not None:
+                return opening.done
             self._current.pop(timing, None)
-            self._opening[timing] = Flag()
+            # Those who wait for a plan that was struck will hear from its successor.
+            done = opening.done if opening is not None else Flag()
+            self._opening[timing] = _Opening(done, weakref.ref(tending))
             return None
 
     def at_hand(self, timing: Timing) -> bool:
@@ -65,23 +77,25 @@ class SessionTable:
 
     def opened(self, asked: Timing, session: Session | None) -> None:
         """The plan that was told to open a session has one, or has failed (None)."""
+        if session is not None:
+            self._heart.add(session)  # first, so that none is ever lent that nobody keeps alive
         with self._lock:
             opening = self._opening.pop(asked, None)
             if session is not None:
-                self._current[asked] = session
                 self._all.add(session)
-        if session is not None:
-            self._heart.add(session)
+            if session is not None and not self._closed:
+                self._current = {timing: each for timing, each in self._current.items() if not each.gone}
+                self._current[asked] = session
         if opening is not None:
-            opening.set()
+            opening.done.set()
 
-    def occupy(self, session: Session, name: str) -> Slot | None:
+    def occupy(self, session: Session, name: str, tending: Tending) -> Slot | None:
         """The lowest free slot on a name; None when the session ended meanwhile."""
         with self._lock:
             if session.gone or session.retired or self._closed:
                 return None
             number = session.lowest_free(name)
-            return session.occupy(name, number, self._keys.claim(name, session.lease_id, number))
+            return session.occupy(name, number, self._keys.claim(name, session.lease_id, number), tending)
 
     def vacate(self, slot: Slot) -> None:
         """The slot's key is surely gone."""
@@ -120,6 +134,8 @@ class SessionTable:
         with self._lock:
             if session.claims() and not session.gone:
                 return False
+            if session.in_use() and not session.gone and session.age(self._now()) < session.timing.ttl:
+                return False
             session.retired = True
             for timing, current in list(self._current.items()):
                 if current is session:
@@ -142,10 +158,15 @@ class SessionTable:
         with self._lock:
             self._closed = True
             self._current.clear()
-            opening = list(self._opening.values())
-        for flag in opening:
-            flag.set()
-        return [session for session in list(self._all) if not session.gone]
+            opening, sessions = list(self._opening.values()), list(self._all)
+        for each in opening:
+            each.done.set()
+        return [session for session in sessions if not session.gone]
+
+    def opening(self) -> bool:
+        """Whether a plan is opening a session."""
+        with self._lock:
+            return any(each.tending() is not None for each in self._opening.values())
 
     def all(self) -> list[Session]:
         """Every session there is; takes no lock, for use in a forked child."""

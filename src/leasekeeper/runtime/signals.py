@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ class Flag:
     collector may end a coroutine, with what it subscribed to, anywhere at all.
     """
 
-    __slots__ = ("_callbacks", "_set")
+    __slots__ = ("__weakref__", "_callbacks", "_set")
 
     def __init__(self) -> None:
         self._set = False
@@ -59,12 +61,23 @@ class WatchFlag(Flag):
 
     def __init__(self, hub: WatchHub, keys: tuple[bytes, ...], start_revision: int) -> None:
         super().__init__()
-        self._watches: list[WatchedKey] = [hub.watch(key, start_revision, self._news) for key in keys]
+        self._watches: list[WatchedKey] = []
+        # Weakly: whom nobody waits for any more, Ctrl-C having struck in between, must not be kept by the watches.
+        told = partial(_told, weakref.ref(self))
+        for key in keys:
+            self._watches.append(hub.watch(key, start_revision, told))
 
-    def _news(self, _: News) -> None:
-        self.set()
+    def __del__(self) -> None:
+        for watched in getattr(self, "_watches", ()):
+            watched.close_soon()
 
     def close(self) -> None:
         """Stop watching."""
         for watched in self._watches:
             watched.close()
+
+
+def _told(ref: weakref.ref[WatchFlag], _: News) -> None:
+    flag = ref()
+    if flag is not None:
+        flag.set()

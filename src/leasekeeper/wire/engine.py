@@ -18,8 +18,8 @@ from leasekeeper.errors import ConfigError, LeasekeeperError
 from leasekeeper.protocol.plan import AUTHENTICATE, CALL_TIMEOUT_S, Call, Cause, Fault, Kind, Method
 from leasekeeper.wire.auth import Joining
 from leasekeeper.wire.channel import Channels
-from leasekeeper.wire.interruption import release_conditions
-from leasekeeper.wire.route import Connection, Route
+from leasekeeper.wire.interruption import let_go
+from leasekeeper.wire.route import Connection, Route, keeper_closed
 from leasekeeper.wire.status import fault_of, public
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ __all__ = ["Attempt", "Engine", "Exchange", "Step", "block", "drive"]
 METADATA_KEY = re.compile(r"[a-z0-9_.-]+")
 # etcd then refuses what it could only answer from a minority, instead of letting it hang.
 REQUIRE_LEADER = ("hasleader", "true")
+# What another endpoint would say as well.
+HERE_TO_STAY = (Cause.LEASE_NOT_FOUND, Cause.LEASE_EXISTS, Cause.COMPACTED, Cause.BUSY, Cause.LOGIN_STALE)
 
 
 class Attempt:
@@ -74,7 +76,7 @@ class Attempt:
         except ValueError as error:
             raise self._closed(error) from None
         except BaseException as error:
-            release_conditions(error)
+            let_go(error)
             raise
         finally:
             self.connection.under_way.discard(self)
@@ -92,7 +94,7 @@ class Attempt:
         except BaseException as error:
             self.connection.under_way.discard(self)
             if not isinstance(error, (ValueError, grpc.RpcError)):
-                release_conditions(error)
+                let_go(error)
                 raise
             fault = self._fault(error) if isinstance(error, grpc.RpcError) else self._closed(error)
             done(lambda: fault)
@@ -117,9 +119,10 @@ class Attempt:
         return fault_of(error, self.method.operation, self.connection.endpoint)
 
     def _closed(self, error: Exception) -> Fault:
-        """Raised by grpc when the channel was closed, here or by whoever lent it."""
+        """Raised by grpc when the channel was closed: here, for another one, or for good by whoever lent it."""
         fault = self._other(Kind.NOT_SENT, error)
-        fault.cause = Cause.CLOSED
+        if self.connection.lent:
+            fault.cause, fault.text = Cause.CLOSED, "the grpc.Channel that was lent to the keeper is closed"
         return fault
 
     def _other(self, kind: Kind, error: Exception) -> Fault:
@@ -173,8 +176,9 @@ def drive(attempts: Generator[Any, Any, object], done: Callable[[object], object
 class Engine:
     """All calls of one keeper.
 
-    ``calls``, ``beats`` and ``watches`` are separate walks over the endpoints, each with connections of its own, so that a
-    beat never queues behind somebody's large request.
+    ``calls``, ``beats``, ``watches`` and ``cleanups`` are separate walks over the endpoints, each with connections of its own,
+    so that a beat never queues behind somebody's large request, and so that what users wait for can be cut off when the keeper
+    is closed while its leases are revoked still.
     """
 
     def __init__(
@@ -189,6 +193,7 @@ class Engine:
         self.calls = Route(channels, now)
         self.beats = Route(channels, now)
         self.watches = Route(channels, now)
+        self.cleanups = Route(channels, now)
         # The highest revision that a linearizable reply has shown.
         self.high_water = 0
 
@@ -212,12 +217,12 @@ class Engine:
 
     def tidy(self) -> None:
         """Close what was replaced and is not needed any more; called by the heart."""
-        for route in (self.calls, self.beats, self.watches):
+        for route in (self.calls, self.beats, self.watches, self.cleanups):
             route.tidy()
 
     def close(self) -> None:
         """Close all connections that are not lent."""
-        for route in (self.calls, self.beats, self.watches):
+        for route in (self.calls, self.beats, self.watches, self.cleanups):
             route.close()
 
     # ------------------------------------------------------------ one call
@@ -247,8 +252,7 @@ class Engine:
         try:
             reply = yield Attempt(connection, call.method, call.request, call.timeout_s, self._metadata)
         except Fault as fault:
-            if _elsewhere(fault):
-                route.advance(connection)
+            _move_on(route, connection, fault)
             raise _verdict([fault], connection.worked) from None
         connection.worked = True
         return reply
@@ -295,7 +299,7 @@ class Engine:
             try:
                 yield Joining(ending, max(0.05, until - self._now()))
             except Fault as fault:
-                if begun or fault.kind is Kind.FIX or self._now() >= until:
+                if begun or fault.lasting or self._now() >= until:
                     raise
 
     def _logging_in(self, route: Route, until: float) -> Generator[Step, Any, None]:
@@ -317,8 +321,7 @@ class Engine:
             try:
                 reply = yield Attempt(connection, method, request, left_s, self.metadata())
             except Fault as fault:
-                if _elsewhere(fault):
-                    route.advance(connection)
+                _move_on(route, connection, fault)
                 faults.append(fault)
                 worked |= connection.worked
                 safe = fault.kind is Kind.NOT_SENT or fault.cause is Cause.NOT_LEADER
@@ -329,11 +332,12 @@ class Engine:
                 return reply
 
 
-def _elsewhere(fault: Fault) -> bool:
-    """Whether another endpoint may do better."""
-    if fault.cause in (Cause.LEASE_NOT_FOUND, Cause.LEASE_EXISTS, Cause.COMPACTED, Cause.BUSY, Cause.LOGIN_STALE):
-        return False
-    return fault.kind is not Kind.FIX
+def _move_on(route: Route, connection: Connection, fault: Fault) -> None:
+    """After a fault go to another endpoint if it may do better there; a Fault that lasts if the route was closed meanwhile."""
+    if route.closed:
+        raise keeper_closed(fault.kind, fault.operation) from None
+    if fault.cause not in HERE_TO_STAY and not fault.lasting:
+        route.advance(connection)
 
 
 def _verdict(faults: list[Fault], worked: bool) -> Fault:

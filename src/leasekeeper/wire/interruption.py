@@ -1,32 +1,45 @@
 """What Ctrl-C may leave behind in grpc, and how it is mended.
 
 A signal's exception is raised in the main thread, between any two steps of Python code. grpc guards its channels with a
-``threading.Condition``, which is entered and left by Python code: an exception that strikes there after the lock was taken
-leaves it taken, and every other thread that makes a call on the channel then hangs, whatever its deadline. The lock belongs to
-the thread that was struck, so that thread can give it back.
+``threading.Condition`` and its plugins with a lock inside of a ``contextlib.contextmanager``. Both are entered and left by
+Python code: an exception that strikes there after the lock was taken leaves it taken, and every other thread that makes a
+call on the channel (with the plugins' lock: on any channel) then hangs, whatever its deadline. Such a lock belongs to the
+thread that was struck, so that thread can give it back, and must do so before anything else waits for it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from types import FrameType
 
-__all__ = ["release_conditions"]
+__all__ = ["let_go"]
 
-_CODES = (threading.Condition.__enter__.__code__, threading.Condition.__exit__.__code__)
+_CONDITION = (threading.Condition.__enter__.__code__, threading.Condition.__exit__.__code__)
+_CONTEXT = (
+    contextlib._GeneratorContextManager.__enter__.__code__,
+    contextlib._GeneratorContextManager.__exit__.__code__,
+)
 _RLock = type(threading.RLock())
 
 
-def release_conditions(error: BaseException) -> None:
-    """Give back the locks of conditions in whose entering or leaving ``error`` was raised.
+def let_go(error: BaseException) -> None:
+    """Give back what was taken by conditions and context managers in whose entering or leaving ``error`` was raised.
 
     To be called where the thread cannot be inside of any of them any more: what it still owns nobody will give back.
     """
     trace = error.__traceback__
     while trace is not None:
-        frame = trace.tb_frame
-        if frame.f_code in _CODES:
-            _release(frame.f_locals["self"])
+        _let_go(trace.tb_frame)
         trace = trace.tb_next
+
+
+def _let_go(frame: FrameType) -> None:
+    if frame.f_code in _CONTEXT:
+        # Its generator stands at the yield, inside of the lock; or it has ended, and then this does nothing.
+        frame.f_locals["self"].gen.close()
+    elif frame.f_code in _CONDITION:
+        _release(frame.f_locals["self"])
 
 
 def _release(condition: threading.Condition) -> None:

@@ -13,14 +13,14 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from leasekeeper.errors import Misuse
+from leasekeeper.protocol.plan import Cause, Fault, Kind
 
 if TYPE_CHECKING:
     import grpc
 
     from leasekeeper.wire.channel import Channels
 
-__all__ = ["Connection", "Route"]
+__all__ = ["Connection", "Route", "keeper_closed"]
 
 PAUSE_FIRST_S = 0.1
 PAUSE_MAX_S = 1.0
@@ -29,13 +29,19 @@ PAUSE_MAX_S = 1.0
 RETIRED_MAX = 6
 
 
+def keeper_closed(kind: Kind = Kind.NOT_SENT, operation: str = "") -> Fault:
+    """What becomes of calls when the keeper is closed."""
+    return Fault(kind, Cause.CLOSED, "the keeper is closed", operation=operation)
+
+
 class Connection:
     """One channel and the calls prepared on it."""
 
-    __slots__ = ("channel", "endpoint", "index", "methods", "opened_s", "under_way", "worked")
+    __slots__ = ("channel", "endpoint", "index", "lent", "methods", "opened_s", "under_way", "worked")
 
-    def __init__(self, channel: grpc.Channel, index: int, endpoint: str, now_s: float) -> None:
+    def __init__(self, channel: grpc.Channel, index: int, endpoint: str, now_s: float, *, lent: bool) -> None:
         self.channel = channel
+        self.lent = lent
         self.index = index
         self.endpoint = endpoint
         self.methods: dict[str, grpc.UnaryUnaryMultiCallable[Any, Any]] = {}
@@ -57,7 +63,7 @@ class Route:
         self._retired: list[Connection] = []
         self._index = 0
         self._pause_s = PAUSE_FIRST_S
-        self._closed = False
+        self.closed = False
 
     @property
     def size(self) -> int:
@@ -65,20 +71,21 @@ class Route:
         return 1 if self._channels.lent is not None else len(self._channels.endpoints)
 
     def connection(self) -> Connection:
-        """The connection in use; opened on first use. Misuse after `close`."""
+        """The connection in use; opened on first use. After `close` there is none: Fault."""
         current = self._current
         if current is not None:
             return current
         with self._lock:
-            if self._closed:
-                raise Misuse("the keeper is closed")
+            if self.closed:
+                raise keeper_closed()
             if self._current is None:
                 self._current = self._taken_back() or self._open()
             return self._current
 
     def _open(self) -> Connection:
         name = self._channels.names[self._index % self.size]
-        return Connection(self._channels.open(self._index), self._index, name, self._now())
+        channel, lent = self._channels.open(self._index), self._channels.lent is not None
+        return Connection(channel, self._index, name, self._now(), lent=lent)
 
     def _taken_back(self) -> Connection | None:
         """One to the same endpoint that was left a moment ago, so that a round through dead endpoints opens none anew."""
@@ -122,7 +129,7 @@ class Route:
     def close(self) -> None:
         """Close every connection that was opened here, and cut off what is under way on it."""
         with self._lock:
-            self._closed = True
+            self.closed = True
             opened = [c for c in (*self._retired, self._current) if c is not None]
             self._retired, self._current = [], None
         if self._channels.lent is None:

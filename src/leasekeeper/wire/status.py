@@ -15,6 +15,7 @@ from leasekeeper.errors import (
     AuthError,
     ConfigError,
     LeasekeeperError,
+    Misuse,
     OutcomeUnknown,
     OutOfSpace,
     StoreRewound,
@@ -123,7 +124,7 @@ def public(
     if made is not None:
         return made
     where = ", ".join(endpoints) or fault.endpoint
-    if fault.kind is Kind.UNKNOWN and fault.cause is not Cause.CLOSED and fault.operation in ("Put", "DeleteRange"):
+    if fault.kind is Kind.UNKNOWN and fault.operation in ("Put", "DeleteRange"):
         return OutcomeUnknown(
             f"{fault.operation} was sent to etcd at {where} and its effect could not be read back: {fault.text}",
             operation=fault.operation,
@@ -148,6 +149,8 @@ def _fix_it(fault: Fault, endpoints: Sequence[str], user: str | None, scope: str
     """What only a person can mend, in words that say what to do."""
     where = ", ".join(endpoints) or fault.endpoint
     match fault.cause:
+        case Cause.CLOSED:
+            return Misuse(fault.text)
         case Cause.NO_SPACE:
             return OutOfSpace(
                 f"etcd at {where} is out of space and takes no writes: compact and defragment it, then disarm the"

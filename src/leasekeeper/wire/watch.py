@@ -73,6 +73,11 @@ class WatchedKey:
         """Stop watching."""
         self._hub._drop(self)
 
+    def close_soon(self) -> None:
+        """Stop watching at the next `tick`. For the garbage collector, which may be at work under a lock of the hub."""
+        if self.number in self._hub._watches:
+            self._hub._left.append(self)
+
     def request(self) -> pb.WatchRequest:
         """What opens this watch on a stream."""
         create = pb.WatchCreateRequest(key=self.key, start_revision=self.start, watch_id=self.number)
@@ -127,6 +132,7 @@ class WatchHub:
         self._lock = threading.Lock()
         self._wanted = threading.Condition(self._lock)
         self._watches: dict[int, WatchedKey] = {}
+        self._left: deque[WatchedKey] = deque()
         self._number = 0
         self._stream: _Stream | None = None
         self._worker = Worker(self._run, "leasekeeper-watch")
@@ -196,6 +202,8 @@ class WatchHub:
 
     def tick(self, now_s: float) -> None:
         """Look whether the stream is alive; called now and then by the heart. Never blocks."""
+        while self._left:
+            self._drop(self._left.popleft())
         with self._lock:
             stream = self._stream
             if stream is None or not self._watches:
@@ -265,7 +273,7 @@ class WatchHub:
         except grpc.RpcError as error:
             if stream is not None and not stream.heard:
                 self._engine.login.helps(fault_of(error, "Watch", ""), stream.token)
-        except (ValueError, LeasekeeperError):
+        except (ValueError, Fault, LeasekeeperError):
             pass  # the channel was closed under the stream, or there is none to be had just now; there is a next round
         except Exception:
             log.exception("a watch stream failed; another one is opened")
