@@ -78,7 +78,7 @@ class AsyncLease(Held):
         Raises:
             LeaseLost: the lease is over and the coroutine has ended, also when it returned something in the end. If it
                 ended with an error of its own, that is raised, with the loss as its context.
-            Misuse: ``coro`` is no coroutine.
+            Misuse: ``coro`` is no coroutine, or the lease has 64 subscribers and supervised coroutines already.
         """
         if not asyncio.iscoroutine(coro):
             raise Misuse(f"supervise({type(coro).__name__}): expected a coroutine, the result of calling an async def")

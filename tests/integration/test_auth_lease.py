@@ -25,6 +25,7 @@ from leasekeeper import (
     Timing,
 )
 from leasekeeper.protocol import etcd_pb2 as pb
+from leasekeeper.protocol.inspect import time_left
 from leasekeeper.testing import EtcdServer, FaultProxy
 from tests.intermediary import Intermediary
 from tests.secured import PASSWORD, USER, Operator
@@ -82,6 +83,9 @@ def test_rights_in_one_namespace_are_enough(secured: EtcdServer) -> None:
             assert [claim.note for claim in other.claims("a/b")] == ["mine"]
             assert list(other.names()) == ["a/b"]
             assert other.try_acquire("a/b") is None
+            left = keeper._core.run(time_left(lease.lease_id))
+            assert left.kind == "alive"
+            assert 0 <= left.seconds <= TIMING.ttl
             with pytest.raises(NotAcquired):
                 other.acquire("a/b", timeout=0.1)
             time.sleep(TIMING.ttl)  # beats, watches and read-backs, all with the user's rights
