@@ -10,6 +10,7 @@ import inspect
 import io
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -39,7 +40,10 @@ class Reader:
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
 
     def close(self) -> None:
-        """End the page's event loop."""
+        """End the page's event loop and close the databases that a script would close by ending."""
+        for value in self.names.values():
+            if isinstance(value, sqlite3.Connection):
+                value.close()
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
 
