@@ -162,8 +162,7 @@ def _act(story: Story) -> None:
     first.to_ledger.blackhole()
     story.screen.line("network", f"{first.name} → ledger is dead; what {first.name} sends now gets stuck in it")
     _sent_into_the_dark(first)
-    token = first.said[-1]["token"]
-    story.screen.line(first.name, f"has sent a write with token {token}; it hangs in the network")
+    story.screen.line(first.name, "has sent a write with its token; it hangs in the network")
     since = len(first.said)
     first.to_etcd.blackhole()
     story.screen.line("network", f"{first.name} → etcd is dead; its heartbeats vanish")
