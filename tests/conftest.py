@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import uuid
 from collections.abc import Iterator
 
 import pytest
 
 from leasekeeper.testing import EtcdCluster, EtcdServer, FaultProxy
+
+
+def _hear_signals() -> None:
+    """Take back that signals are ignored, as below `nohup` and in the background of a script.
+
+    Programs inherit that, and tests of what they do on a signal would wait for ever.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+_hear_signals()
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 
 import pytest
 
@@ -92,8 +94,12 @@ def test_nothing_is_made_where_nobody_listens(
 
 
 def test_the_library_configures_no_logging() -> None:
-    """The logger `leasekeeper` has neither a handler nor a level of its own."""
-    logger = logging.getLogger("leasekeeper")
-    assert not logger.handlers
-    assert logger.level == logging.NOTSET
-    assert logger.propagate
+    """The logger `leasekeeper` has neither a handler nor a level of its own, in a process that only has the library."""
+    code = (
+        "import logging\n"
+        "from leasekeeper import AsyncKeeper, Keeper\n"
+        "import leasekeeper.observe\n"
+        "logger = logging.getLogger('leasekeeper')\n"
+        "assert not logger.handlers and logger.level == logging.NOTSET and logger.propagate\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -181,7 +181,7 @@ def _act(story: Story) -> None:
     story.screen.line("network", f"{first.name} → etcd is back")
     first.to_etcd.heal()
     story.wait("the old owner learns", lambda: first.has_said("lost", since))
-    story.wait("the old owner stands in line", lambda: first.said[-1]["what"] == "waiting")
+    story.wait("the old owner stands in line", lambda: first.has_said("waiting", since))
     before = story.accepted(second.name)
     story.wait("the next owner writes on", lambda: story.accepted(second.name) > before)
 
