@@ -126,11 +126,17 @@ def test_closed_standard_files_stay_closed(start_command: Start) -> None:
         assert pipe.read() == b"[False, False, False]"
 
 
+# The C library keeps signals 32 and 33 for itself; its posix_spawn, which Python uses from 3.13 on, ignores them.
+_OURS = ~(0b11 << 31)
+
+
 def test_signals_are_plain(start_command: Start) -> None:
     """No signal is blocked or ignored in the program, not even those that Python ignores."""
     command = start_command(["sh", "-c", "exec grep -E '^Sig(Blk|Ign)' /proc/self/status"], stdout=subprocess.PIPE)
     output, _ = command.process.communicate(timeout=50)
-    assert output.split() == [b"SigBlk:", b"0" * 16, b"SigIgn:", b"0" * 16]
+    names, masks = output.split()[::2], output.split()[1::2]
+    assert names == [b"SigBlk:", b"SigIgn:"]
+    assert [int(mask, 16) & _OURS for mask in masks] == [0, 0]
 
 
 def test_what_nohup_ignores_stays_ignored(start_command: Start) -> None:
@@ -141,7 +147,7 @@ def test_what_nohup_ignores_stays_ignored(start_command: Start) -> None:
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
     )
     output, _ = command.process.communicate(timeout=50)
-    assert int(output.split()[1], 16) == 1 << (signal.SIGHUP - 1)
+    assert int(output.split()[1], 16) & _OURS == 1 << (signal.SIGHUP - 1)
 
 
 @pytest.mark.usefixtures("mark")
