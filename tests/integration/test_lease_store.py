@@ -183,6 +183,26 @@ def test_a_second_restore_of_the_same_backup_hands_out_no_epoch_twice(
     assert tokens == sorted(set(tokens))
 
 
+def test_a_claim_that_a_restore_brings_back_does_not_block_its_name(
+    own_etcd: EtcdServer, namespace: str, tmp_path: Path
+) -> None:
+    """A claim given back since the backup stands there again, by a lease that is beaten for another one: it is swept away."""
+    raw = RawEtcd(own_etcd.endpoint)
+    with Keeper(own_etcd.endpoint, namespace=namespace, timing=TIMING) as keeper:
+        held = keeper.acquire("held", timeout=10)
+        given_back = keeper.acquire("given back", timeout=10)
+        snapshot = own_etcd.snapshot(tmp_path / "snapshot")
+        given_back.release()
+        own_etcd.restore(snapshot)
+        assert given_back.key in {claim.key for claim in raw.claims(namespace)}
+        bump(own_etcd.endpoint, namespace)
+        with keeper.lease("another", timeout=10):
+            until(lambda: given_back.key not in {claim.key for claim in raw.claims(namespace)})
+            with Keeper(own_etcd.endpoint, namespace=namespace, timing=TIMING) as other:
+                other.acquire("given back", timeout=10)
+            assert held.wait(timeout=10) == held.token
+
+
 def test_a_waiter_through_a_restore_is_told_or_goes_on_under_the_new_epoch(
     own_etcd: EtcdServer, namespace: str, tmp_path: Path
 ) -> None:

@@ -162,7 +162,10 @@ class Store:
         if lease is None:
             return pb.LeaseTimeToLiveResponse(header=self._header(), ID=request.ID, TTL=-1)
         left_s = int(lease.expires_s - self.now())
-        return pb.LeaseTimeToLiveResponse(header=self._header(), ID=request.ID, TTL=left_s, grantedTTL=lease.ttl)
+        reply = pb.LeaseTimeToLiveResponse(header=self._header(), ID=request.ID, TTL=left_s, grantedTTL=lease.ttl)
+        if request.keys:
+            reply.keys.extend(sorted(kv.key for kv in self.keys.values() if kv.lease == request.ID))
+        return reply
 
     def _known(self, number: int, operation: str) -> None:
         if number not in self.leases:

@@ -28,13 +28,14 @@ from leasekeeper.protocol.actions import (
     ReadBack,
     Remove,
     Revoke,
+    Sweep,
     Vacate,
 )
 from leasekeeper.protocol.authority import Authority
 from leasekeeper.protocol.context import Context
 from leasekeeper.protocol.heartbeat import Heartbeat
 from leasekeeper.protocol.keys import Keys
-from leasekeeper.protocol.leave import remove, withdraw
+from leasekeeper.protocol.leave import remove, sweep, withdraw
 from leasekeeper.protocol.lend import Want
 from leasekeeper.protocol.plan import Call, Cause, Detach, Fault, Kind, Operation, Plan, Sleep, Wait, Watch
 from leasekeeper.protocol.session import Session, Slot, revoke
@@ -209,6 +210,13 @@ class Heart:
             case Ended(session):
                 _set(session.ended)
                 self._pulse(session)
+            case Deserted() | Remove() | Vacate() | Sweep():
+                self._tidy(action)
+            case Revoke(session):
+                self._revoke(session)
+
+    def _tidy(self, action: Deserted | Remove | Vacate | Sweep) -> None:
+        match action:
             case Deserted(slot):
                 slot.leaving = True
                 self._client.detached.append(partial(withdraw, self._client.ctx, slot))
@@ -217,8 +225,8 @@ class Heart:
                 self._client.detached.append(partial(remove, self._client.ctx, slot, create_revision))
             case Vacate(slot):
                 self._client.table.vacate(slot)
-            case Revoke(session):
-                self._revoke(session)
+            case Sweep(session):
+                self._client.detached.append(partial(sweep, self._client.ctx, session))
 
     def _beat(self, session: Session, number: int) -> None:
         self.sent += 1

@@ -15,7 +15,7 @@ from leasekeeper.protocol import messages as m
 from leasekeeper.protocol import queue
 from leasekeeper.protocol.authority import Authority, State
 from leasekeeper.protocol.keys import read_claim, write_epoch
-from leasekeeper.protocol.leave import release, remove, withdraw
+from leasekeeper.protocol.leave import release, remove, sweep, withdraw
 from leasekeeper.protocol.lend import lend
 from leasekeeper.protocol.plan import Call, Cause, Fault, Kind, Wait, Watch
 from leasekeeper.timing import Timing
@@ -610,6 +610,68 @@ def test_a_rewound_store_with_an_epoch_that_was_never_read_is_refused() -> None:
     error = client.run(queue.acquire(client.ctx, client.want())).error
     assert isinstance(error, Fault)
     assert error.cause is Cause.REWOUND
+
+
+def test_what_a_restore_brings_back_does_not_block_its_name() -> None:
+    """A claim given back since the backup stands there again, by a lease that lives on for other claims: it is swept away."""
+    world = World()
+    client = Client(world)
+    held = acquire(client, "held")
+    given_back = acquire(client)
+    world.store.put(KEYS.claim("elsewhere", 0xABC), b"somebody's")
+    snapshot = world.store.snapshot()
+    give_back(client, given_back)
+    for _ in range(5):
+        give_back(client, acquire(client, "other"))
+    world.store.restore(snapshot)
+    assert [kv.key for kv in client.stored()] == [given_back.slot.key]
+    raise_epoch(world, 1)
+    new = acquire(client, "other")
+    assert new.session is not held.session
+    world.pass_time(1.0)
+    assert client.stored() == []
+    assert held.state(world.now_s) is State.HELD
+    assert new.state(world.now_s) is State.HELD
+    assert KEYS.claim("elsewhere", 0xABC) in world.store.keys
+    assert acquire(Client(world), timeout_s=1.0).token > REVISION_MAX
+
+
+def test_a_sweep_leaves_alone_what_a_slot_knows() -> None:
+    """Claims of the session that wait, are owned or are on their way out have somebody who looks after them."""
+    world = World()
+    client = Client(world)
+    authority = acquire(client)
+    session = authority.session
+    leaving = acquire(client, "leaving").slot
+    leaving.leaving = True
+    stray = KEYS.claim("stray", session.lease_id)
+    foreign = KEYS.claim("foreign", session.lease_id)
+    outside = b"not/ours"
+    for key, lease in ((stray, session.lease_id), (foreign, 0), (outside, session.lease_id)):
+        world.store.put(key, b"", lease)
+    session.doubt()
+    client.do(sweep(client.ctx, session))
+    assert stray not in world.store.keys
+    for key in (authority.slot.key, leaving.key, foreign, outside):
+        assert key in world.store.keys
+    session.shut()
+    assert client.run(sweep(client.ctx, session)).trace == []
+
+
+def test_a_sweep_removes_only_what_still_lives_by_the_lease() -> None:
+    """A key that somebody else put in the place of a stray one, after it was listed, is theirs."""
+    world = World()
+    client = Client(world)
+    session = acquire(client).session
+    stray = KEYS.claim("stray", session.lease_id)
+    world.store.put(stray, b"", session.lease_id)
+    session.doubt()
+    plan = sweep(client.ctx, session)
+    listed = client._perform(next(plan))
+    world.store.delete(stray)
+    world.store.put(stray, b"somebody else's")
+    _finish(client, plan, listed)
+    assert stray in world.store.keys
 
 
 def test_clean_up_works_on_a_store_that_went_back() -> None:

@@ -20,6 +20,7 @@ __all__ = [
     "ReadBack",
     "Remove",
     "Revoke",
+    "Sweep",
     "Vacate",
 ]
 
@@ -94,10 +95,17 @@ class Vacate:
 
 
 @dataclass(frozen=True, slots=True)
+class Sweep:
+    """Keys may live by the session's lease that none of its slots knows, brought back by a restore: remove them."""
+
+    session: Session
+
+
+@dataclass(frozen=True, slots=True)
 class Revoke:
     """The session has been idle for its TTL: revoke its lease, unless somebody just came."""
 
     session: Session
 
 
-Action = Beat | ReadBack | Missed | Changed | Ended | Proven | Deserted | Remove | Vacate | Revoke
+Action = Beat | ReadBack | Missed | Changed | Ended | Proven | Deserted | Remove | Vacate | Sweep | Revoke

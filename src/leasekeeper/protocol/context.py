@@ -47,6 +47,10 @@ class Sessions(Protocol):
         """The lowest free slot on a name, for a plan that keeps ``tending``; None when the session ended meanwhile."""
         ...
 
+    def doubt(self) -> None:
+        """Etcd was restored, it seems: take no more claims into the sessions that there are, and have them swept."""
+        ...
+
     def vacate(self, slot: Slot) -> None:
         """The slot's key is surely gone."""
         ...
@@ -102,13 +106,18 @@ class Context:
         self.take_in(epoch)
 
     def take_in(self, epoch: Epoch) -> None:
-        """Remember an epoch, unless a later one is known. After a rise lower revisions are believed: no token repeats."""
+        """Remember an epoch, unless a later one is known.
+
+        After a rise lower revisions are believed, since no token repeats; and new claims go through new sessions, since the
+        leases of the old ones may have keys that a restore brought back.
+        """
         if self.epoch is UNREAD_EPOCH:
             self.epoch = epoch  # nothing has risen: revisions that were seen still count
         elif epoch.number > self.epoch.number:
             # In this order: a request under the new epoch must not be measured by what was seen under the old one.
             self.accept_rewind()
             self.epoch = epoch
+            self.sessions.doubt()
         elif epoch.number == self.epoch.number and self.epoch.stored is None:
             self.epoch = epoch
 

@@ -37,6 +37,7 @@ from leasekeeper.protocol.actions import (
     ReadBack,
     Remove,
     Revoke,
+    Sweep,
     Vacate,
 )
 from leasekeeper.protocol.authority import Input, State, is_own
@@ -122,6 +123,9 @@ class Heartbeat:
             for over in [authority for authority in pulse.questions if authority.shown.final]:
                 del pulse.questions[over]  # given back meanwhile: nobody wants to know any more
             if pulse.session.claims() or pulse.questions:
+                if pulse.session.doubtful:
+                    pulse.session.doubtful = False
+                    actions.append(Sweep(pulse.session))
                 self._active(pulse, now_s)
                 actions += self._beats(pulse, now_s)
                 actions += self._read_backs(pulse, now_s)

@@ -1,6 +1,6 @@
 """How a claim leaves the queue: given up while it waits, released when it is owned, withdrawn in the background.
 
-All three delete the key by compare, so they do nothing to anybody else's claim, however late they arrive and however often
+All of them delete the key by compare, so they do nothing to anybody else's claim, however late they arrive and however often
 they are repeated.
 """
 
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
-from leasekeeper.protocol.plan import TXN, Call, Detach, Fault, Plan
+from leasekeeper.protocol.plan import TIME_TO_LIVE, TXN, Call, Detach, Fault, Plan, ask
 from leasekeeper.protocol.prepared import prepared
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.context import Context
-    from leasekeeper.protocol.session import Slot, Tending
+    from leasekeeper.protocol.session import Session, Slot, Tending
 
-__all__ = ["GIVE_UP_S", "Left", "give_up", "release", "remove", "withdraw"]
+__all__ = ["GIVE_UP_S", "Left", "give_up", "release", "remove", "sweep", "withdraw"]
 
 # The clean-up of an interrupted acquire delays the interruption by at most this; then the background goes on.
 GIVE_UP_S = 0.8
@@ -101,4 +101,20 @@ def remove(ctx: Context, slot: Slot, create_revision: int) -> Plan[bool]:
             TXN, pb.TxnRequest(compare=(m.created_at(slot.key, create_revision),), success=(m.delete(slot.key),))
         )
     ctx.sessions.vacate(slot)
+    return True
+
+
+def sweep(ctx: Context, session: Session) -> Plan[bool]:
+    """Remove the keys of a lease that none of its session's slots knows: claims given back that a restore brought back.
+
+    Only for a session that takes no more claims: what none of its slots knows now, none will put.
+    """
+    if session.gone:
+        return True
+    reply: pb.LeaseTimeToLiveResponse
+    reply = yield from ask(TIME_TO_LIVE, pb.LeaseTimeToLiveRequest(ID=session.lease_id, keys=True))
+    for key in reply.keys:
+        if key.startswith(ctx.keys.leases) and key not in session.slots:
+            mine = m.under_lease(key, session.lease_id)
+            yield Call(TXN, pb.TxnRequest(compare=(mine,), success=(m.delete(key),)))
     return True

@@ -24,6 +24,7 @@ __all__ = [
     "queue_empty",
     "range_kvs",
     "read_only",
+    "under_lease",
     "value_is",
 ]
 
@@ -39,6 +40,11 @@ def absent(key: bytes) -> pb.Compare:
 def created_at(key: bytes, revision: int) -> pb.Compare:
     """True when the key exists since ``revision``: the same key, not one put in its place."""
     return _Compare(result=_Compare.EQUAL, target=_Compare.CREATE, key=key, create_revision=revision)
+
+
+def under_lease(key: bytes, lease_id: int) -> pb.Compare:
+    """True when the key lives by this lease."""
+    return _Compare(result=_Compare.EQUAL, target=_Compare.LEASE, key=key, lease=lease_id)
 
 
 def value_is(key: bytes, value: bytes) -> pb.Compare:

@@ -206,6 +206,8 @@ def _enqueue(ctx: Context, want: Want, slot: Slot, make: RequestMaker) -> Plan[P
             if first:
                 return None
             raise Fault(Kind.RETRY, Cause.MALFORMED, "a transaction failed without a reason", operation="Txn")
+        if slot.session.retired:
+            raise _Displaced  # the epoch rose: through a new session
 
 
 def _put_done(slot: Slot, epoch: Epoch, reply: pb.TxnResponse) -> Place:

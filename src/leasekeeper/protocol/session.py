@@ -149,6 +149,7 @@ class Session:
         "__weakref__",
         "by_name",
         "changed",
+        "doubtful",
         "ended",
         "gone",
         "lapses",
@@ -184,6 +185,8 @@ class Session:
         self.lapses = 0
         self.gone = False
         self.retired = False
+        # Etcd was restored from a backup, it seems: what was given back since then may stand there again.
+        self.doubtful = False
         self.slots: dict[bytes, Slot] = {}
         # The same by name and slot number, for whoever looks for a free one or for all of a name.
         self.by_name: dict[str, dict[int, Slot]] = {}
@@ -235,6 +238,10 @@ class Session:
         """No beat of this session proves anything any more."""
         self.gone = True
         self.proof_s = NEVER
+
+    def doubt(self) -> None:
+        """Take no more claims, and have the keys of the lease looked at."""
+        self.retired = self.doubtful = True
 
     def claims(self) -> list[Slot]:
         """The slots that need the lease: waiting or owned, not those on their way out."""

@@ -17,7 +17,7 @@ from leasekeeper.errors import ConfigError, Misuse, NotAcquired
 from leasekeeper.protocol.authority import NEVER, Authority
 from leasekeeper.protocol.context import Context
 from leasekeeper.protocol.keys import Keys, check_name, check_note
-from leasekeeper.protocol.leave import remove, withdraw
+from leasekeeper.protocol.leave import remove, sweep, withdraw
 from leasekeeper.protocol.lend import Want
 from leasekeeper.protocol.plan import Cause, Fault, Plan
 from leasekeeper.protocol.session import Session, Slot, Tending, revoke
@@ -110,6 +110,7 @@ class Core:
         self.heart.desert = self._desert
         self.heart.remove = self._remove
         self.heart.vacate = self.sessions.vacate
+        self.heart.sweep = self._sweep
         self.heart.revoke = self._revoke
         self._life: Callable[[], Life | None] = lambda: None
         fork.register(self)
@@ -222,6 +223,9 @@ class Core:
     def _remove(self, slot: Slot, create_revision: int) -> None:
         slot.leaving = True
         self.background.detach(partial(remove, self.ctx, slot, create_revision))
+
+    def _sweep(self, session: Session) -> None:
+        self.background.detach(partial(sweep, self.ctx, session))
 
     def _revoke(self, session: Session) -> None:
         if self.sessions.retire(session):

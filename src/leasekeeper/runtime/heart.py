@@ -29,6 +29,7 @@ from leasekeeper.protocol.actions import (
     ReadBack,
     Remove,
     Revoke,
+    Sweep,
     Vacate,
 )
 from leasekeeper.protocol.authority import NEVER
@@ -89,6 +90,7 @@ class Heart:
         self.desert: Callable[[Slot], None] = lambda _: None
         self.remove: Callable[[Slot, int], None] = lambda _slot, _revision: None
         self.vacate: Callable[[Slot], None] = lambda _: None
+        self.sweep: Callable[[Session], None] = lambda _: None
         self.revoke: Callable[[Session], None] = lambda _: None
 
     # ------------------------------------------------------------ from other threads
@@ -224,6 +226,8 @@ class Heart:
                 self._end(session)
             case Revoke(session):
                 self.revoke(session)
+            case Sweep(session):
+                self.sweep(session)
             case Deserted() | Remove() | Vacate():
                 self._tidy(action)
 

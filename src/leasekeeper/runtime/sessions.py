@@ -97,6 +97,13 @@ class SessionTable:
             number = session.lowest_free(name)
             return session.occupy(name, number, self._keys.claim(name, session.lease_id, number), tending)
 
+    def doubt(self) -> None:
+        """Take no more claims into the sessions that there are, and have them swept."""
+        with self._lock:
+            for session in list(self._all):
+                session.doubt()
+            self._current.clear()
+
     def vacate(self, slot: Slot) -> None:
         """The slot's key is surely gone."""
         with self._lock:
