@@ -353,4 +353,4 @@ class LeaseMachine(RuleBasedStateMachine):
 
 
 TestLeaseMachine = LeaseMachine.TestCase
-TestLeaseMachine.settings = settings(max_examples=250, stateful_step_count=50, deadline=None)
+TestLeaseMachine.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
