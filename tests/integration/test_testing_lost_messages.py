@@ -103,7 +103,8 @@ def test_a_cut_before_the_request_lasts_until_heal(proxy: FaultProxy, put: Put, 
     """C14: then="cut" refuses every later try too, so that a clean-up that is retried can be watched."""
     put("a", "1")
     proxy.lose_next_request(b"/b", then="cut")
-    assert code_of(put, "b", "2") is grpc.StatusCode.UNAVAILABLE
+    # Old releases of grpc try again by themselves what was surely not received, until the call's time is over.
+    assert code_of(put, "b", "2") in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
     assert not works(put)
     proxy.heal()
     until(lambda: works(put))
