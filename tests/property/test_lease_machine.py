@@ -33,6 +33,7 @@ TIMINGS = [
 ]
 ODD_TTLS = (1, 2, 5, 8, 12, 9_223_372_036, 2**63 - 1)
 BEATS_AT_LEAST_S = 0.05
+ROUNDING_S = 1e-9
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,8 @@ class Evidence:
     gone: bool = False
 
     def alive_until(self) -> float:
-        """Until when the last counting proof is worth anything."""
-        return self.proven_s + self.timing.ttl - self.timing.margin_s
+        """Until when the last counting proof is worth anything; to the last bit it may be reckoned otherwise."""
+        return self.proven_s + self.timing.ttl - self.timing.margin_s + ROUNDING_S
 
     def confirmed(self, sent_s: float, ttl: int, now_s: float) -> None:
         """A beat sent then was answered now with this TTL."""
@@ -99,7 +100,8 @@ class Evidence:
 
     def allows(self, now_s: float) -> bool:
         """Whether a gate may pass now."""
-        return not self.gone and now_s - self.proven_s < self.timing.pause_s and now_s < self.alive_until()
+        young = now_s - self.proven_s < self.timing.pause_s + ROUNDING_S
+        return not self.gone and young and now_s < self.alive_until()
 
 
 @dataclass
@@ -340,7 +342,7 @@ class LeaseMachine(RuleBasedStateMachine):
     def check_storm(self, session: Session) -> None:
         """However many claims there are and whatever fails, beats are 50 ms apart, and one interval where they are answered."""
         last_s, self.sent[session.lease_id] = self.sent.get(session.lease_id, -math.inf), self.now_s
-        assert self.now_s - last_s >= BEATS_AT_LEAST_S - 1e-9
+        assert self.now_s - last_s >= BEATS_AT_LEAST_S - ROUNDING_S
         assert session.claims()
 
     def check_wake(self, wake_s: float) -> None:
