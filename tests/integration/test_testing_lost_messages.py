@@ -61,6 +61,10 @@ def get(etcd: EtcdServer, namespace: str) -> Iterator[Get]:
         yield read
 
 
+# What a broken connection looks like. Old releases of grpc may wait for another one until the call's time is over.
+BROKEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
 def code_of(put: Put, key: str, value: str) -> grpc.StatusCode:
     """The status that a put fails with."""
     with pytest.raises(grpc.RpcError) as caught:
@@ -73,7 +77,7 @@ def test_a_lost_reply_means_that_etcd_has_acted(proxy: FaultProxy, put: Put, get
     """G6: after lose_next_reply the client knows nothing and etcd has the write; the next call works."""
     put("a", "1")
     trip = proxy.lose_next_reply(b"/b")
-    assert code_of(put, "b", "2") is grpc.StatusCode.UNAVAILABLE
+    assert code_of(put, "b", "2") in BROKEN
     assert trip.wait(30)
     assert get("b") == "2"
     until(lambda: works(put))
@@ -83,7 +87,7 @@ def test_a_lost_request_means_that_etcd_has_not(proxy: FaultProxy, put: Put, get
     """After lose_next_request the client sees the same failure, and etcd never had the write."""
     put("a", "1")
     trip = proxy.lose_next_request(b"/b")
-    assert code_of(put, "b", "2") is grpc.StatusCode.UNAVAILABLE
+    assert code_of(put, "b", "2") in BROKEN
     assert trip.wait(30)
     until(lambda: works(put))
     assert get("b") == ""
@@ -103,8 +107,7 @@ def test_a_cut_before_the_request_lasts_until_heal(proxy: FaultProxy, put: Put, 
     """C14: then="cut" refuses every later try too, so that a clean-up that is retried can be watched."""
     put("a", "1")
     proxy.lose_next_request(b"/b", then="cut")
-    # Old releases of grpc try again by themselves what was surely not received, until the call's time is over.
-    assert code_of(put, "b", "2") in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+    assert code_of(put, "b", "2") in BROKEN
     assert not works(put)
     proxy.heal()
     until(lambda: works(put))
@@ -118,7 +121,7 @@ def test_a_trip_takes_only_what_matches(proxy: FaultProxy, put: Put, get: Get) -
         put("a", str(number))
     assert get("a") == "4"
     assert not trip.fired
-    assert code_of(put, "a", "poison") is grpc.StatusCode.UNAVAILABLE
+    assert code_of(put, "a", "poison") in BROKEN
     assert trip.fired
 
 
