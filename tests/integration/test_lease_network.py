@@ -15,6 +15,7 @@ from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.runtime.core import observers
 from leasekeeper.runtime.events import BeatMissed, Event
 from leasekeeper.testing import EtcdServer, Fault, FaultProxy, Way
+from leasekeeper.wire import watch
 from tests.intermediary import Intermediary, Passing, refuse
 from tests.raw import RawEtcd
 from tests.support import until
@@ -172,8 +173,8 @@ def test_a_slow_network_proves_authority(keeper: Keeper, proxy: FaultProxy) -> N
 
 
 def test_a_server_that_is_far_away_is_reached(proxy: FaultProxy, namespace: str) -> None:
-    """C26: A new keeper connects and acquires although the first greeting alone takes half a second."""
-    proxy.delay(0.25)
+    """C26: A new keeper connects and acquires although the first greeting alone takes a third of a second."""
+    proxy.delay(0.15)
     with Keeper(proxy.endpoint, namespace=namespace) as keeper, keeper.lease("n", timeout=20) as lease:
         assert lease.check() == lease.token
 
@@ -276,9 +277,11 @@ def test_beats_go_on_while_a_large_request_is_stuck(etcd: EtcdServer, namespace:
             each.result(20)
 
 
-@pytest.mark.slow
-def test_a_waiter_survives_a_watch_that_falls_silent(etcd: EtcdServer, namespace: str) -> None:
+def test_a_waiter_survives_a_watch_that_falls_silent(
+    etcd: EtcdServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """C20: A watch stream on which nothing comes any more, although it is open, is given up; the waiter gets its turn."""
+    monkeypatch.setattr(watch, "SILENCE_S", 1.0)
     silence = threading.Event()
 
     def hold(passing: Passing) -> bytes:
@@ -317,7 +320,7 @@ def test_without_a_heart_the_gate_shuts_by_the_clock(keeper: Keeper) -> None:
 @pytest.mark.slow
 def test_a_frozen_etcd(namespace: str, share: float) -> None:
     """C13: etcd frozen for less than a TTL: held, then on with the same token. Twice a TTL: shut before, not revived."""
-    timing = Timing(ttl=3)
+    timing = Timing(ttl=2)
     with EtcdServer(fsync=False) as server, Keeper(server.endpoint, namespace=namespace, timing=timing) as keeper:
         lease = keeper.acquire("n", timeout=10)
         server.freeze()

@@ -85,6 +85,28 @@ def test_a_frozen_waiter_is_passed_over(etcd: EtcdServer, namespace: str, tmp_pa
         assert accepted_in_order(replicas.ledger())
 
 
+def test_a_waiter_that_sleeps_through_its_turn_does_not_own(etcd: EtcdServer, namespace: str, tmp_path: Path) -> None:
+    """C02 G1: A waiter that came to be first while it was frozen, and whose lease ran out then, wakes up without the name."""
+    with Replicas(namespace, tmp_path) as replicas:
+        a = replicas.owner(etcd.endpoint)
+        a.wait_for_more("wrote", 1)
+        b = replicas.owner(etcd.endpoint)
+        until(lambda: len(queue(etcd, namespace)) == 2)
+        c = replicas.owner(etcd.endpoint)
+        until(lambda: len(queue(etcd, namespace)) == 3)
+        b.freeze()
+        until(lambda: b.frozen)
+        a.tell("release")
+        a.wait_for("released")
+        third = c.wait_for("acquired")
+        b.thaw()
+        until(lambda: len(queue(etcd, namespace)) == 2)
+        assert b.all("acquired") == []
+        c.tell("release")
+        assert b.wait_for("acquired")["token"] > third["token"]
+        assert accepted_in_order(replicas.ledger())
+
+
 def queue(etcd: EtcdServer, namespace: str) -> list[int]:
     """The create revisions of the claims."""
     return [key.create_revision for key in RawEtcd(etcd.endpoint).claims(namespace)]

@@ -19,26 +19,30 @@ from tests.support import until
 TTL_S = 2
 
 
-@pytest.mark.parametrize("end", ["SIGKILL", "SIGTERM", "exit", "_exit", "raise"])
-def test_no_ending_blocks_a_name_for_longer_than_its_ttl(etcd: EtcdServer, namespace: str, end: str) -> None:
+def test_no_ending_blocks_a_name_for_longer_than_its_ttl(etcd: EtcdServer, namespace: str) -> None:
     """A32: However a process ends without a release, its key goes by itself with its lease, and the next one owns."""
-    killed = end.startswith("SIG")
-    with (
-        Program(
-            "leaver",
-            endpoint=etcd.endpoint,
-            namespace=namespace,
-            names=["n"],
-            ttl=TTL_S,
-            end="wait" if killed else end,
-        ) as owner,
-        Keeper(etcd.endpoint, namespace=namespace) as keeper,
-    ):
-        (token,) = owner.wait_for("acquired")["tokens"]
-        if killed:
-            owner.signal(signal.Signals[end])
-        owner.end()
-        assert keeper.acquire("n", timeout=20).token > token
+    ends = ["SIGKILL", "SIGTERM", "exit", "_exit", "raise"]
+    with Keeper(etcd.endpoint, namespace=namespace) as keeper, ExitStack() as stack:
+        owners = [
+            stack.enter_context(
+                Program(
+                    "leaver",
+                    endpoint=etcd.endpoint,
+                    namespace=namespace,
+                    names=[end],
+                    ttl=TTL_S,
+                    end="wait" if end.startswith("SIG") else end,
+                )
+            )
+            for end in ends
+        ]
+        for end, owner in zip(ends, owners, strict=True):
+            owner.wait_for("acquired")
+            if end.startswith("SIG"):
+                owner.signal(signal.Signals[end])
+            owner.end()
+        for end, owner in zip(ends, owners, strict=True):
+            assert keeper.acquire(end, timeout=20).token > owner.all("acquired")[0]["tokens"][0]
 
 
 def test_takeover_comes_after_the_ttl_and_soon(etcd: EtcdServer, namespace: str) -> None:
