@@ -177,6 +177,25 @@ def its_slot_is_taken() -> Case:
     return Case(world, client, lambda: queue.acquire(client.ctx, client.want()))
 
 
+def the_store_went_back(*, bumped: bool) -> Case:
+    """Etcd was restored from a backup after this client had seen more; with and without a raised epoch since."""
+    case = free(at_hand=True)
+    world, client = case.world, case.client
+
+    def plan() -> Plan[Any]:
+        snapshot = world.store.snapshot()
+        for _ in range(3):
+            churn = client.do(queue.acquire(client.ctx, client.want("churn")))
+            churn.release()
+            client.do(release(client.ctx, churn.slot))
+        world.store.restore(snapshot)
+        if bumped:
+            world.store.put(KEYS.epoch, write_epoch(7, at=0.0, by="an operator"))
+        return queue.acquire(client.ctx, client.want())
+
+    return Case(world, client, plan)
+
+
 def a_try(*, taken: bool, at_hand: bool) -> Case:
     """try_acquire on a free or a taken name, with and without a session."""
     world = World()
@@ -228,6 +247,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "its lease expires": its_lease_expires,
     "its watch is blind": its_watch_is_blind,
     "its slot is taken": its_slot_is_taken,
+    "the store went back": partial(the_store_went_back, bumped=False),
+    "the store went back, epoch raised": partial(the_store_went_back, bumped=True),
     "a try, free": partial(a_try, taken=False, at_hand=False),
     "a try, free, session at hand": partial(a_try, taken=False, at_hand=True),
     "a try, taken": partial(a_try, taken=True, at_hand=False),
@@ -320,7 +341,12 @@ class Trial:
 
     def _check_a_later_claim(self, left_to_heart: bool) -> None:
         """The same client claims the name again, which may give it the same key, and late requests do it no harm."""
-        again = self.client.do(queue.try_acquire(self.client.ctx, self.client.want()))
+        attempt = self.client.run(queue.try_acquire(self.client.ctx, self.client.want()))
+        if isinstance(attempt.error, Fault) and attempt.error.cause is Cause.REWOUND:
+            self.world.store.put(KEYS.epoch, write_epoch(9, at=0.0, by="an operator"))
+            attempt = self.client.run(queue.try_acquire(self.client.ctx, self.client.want()))
+        assert attempt.error is None, attempt.error
+        again = attempt.result
         if again is None:
             assert left_to_heart or self.client.stored() == []
             return
@@ -346,7 +372,8 @@ class Trial:
 def trace_of(make: Callable[[], Case], *, busy: bool = False) -> list[Operation]:
     """The operations of an undisturbed run."""
     run = Trial(make, busy=busy).run()
-    assert run.error is None or isinstance(run.error, NotAcquired), told(run)
+    refused = isinstance(run.error, Fault) and run.error.cause is Cause.REWOUND
+    assert run.error is None or isinstance(run.error, NotAcquired) or refused, told(run)
     return run.trace
 
 
