@@ -734,6 +734,17 @@ def test_a_release_says_what_became_of_the_key() -> None:
     assert len(client.detached) == 1
 
 
+def test_a_claim_on_its_way_out_does_not_keep_its_session_alive() -> None:
+    """C17: from the moment that the removal is asked for, no beat goes out for its sake."""
+    client = Client(World())
+    authority = acquire(client)
+    authority.release()
+    plan = release(client.ctx, authority.slot)
+    reply = client._perform(next(plan))
+    assert authority.session.claims() == []
+    _finish(client, plan, reply)
+
+
 @pytest.mark.parametrize("how", ["withdraw", "release", "remove"])
 def test_leaving_does_nothing_to_a_later_claim(how: str) -> None:
     """However late it arrives, what removes a claim compares its create revision, so a newer key of that name stays."""
