@@ -54,7 +54,7 @@ class Timing:
     Args:
         ttl: how long after the last beat etcd keeps the claim; 1 to 86,400. etcd counts whole seconds: a fraction is
             rounded up when it is asked for.
-        beat_every: time between heartbeats; default ttl/5.
+        beat_every: time between heartbeats; default ttl/5, or half of ``pause_after`` if that is shorter.
         pause_after: age of the proof at which work is held; default ttl/2.
         margin: kept back before the TTL is out; default max(0.25, 3 % of ttl).
         give_up_after: how long SUSPENDED may last before the lease counts as LOST; default: as long as etcd leaves it open.
@@ -90,8 +90,11 @@ class Timing:
             if value is not None:
                 _seconds(name, value, low=0.01, high=PATIENCE_MAX_S)
         margin_s = max(MARGIN_MIN_S, ttl * MARGIN_SHARE) if self.margin is None else self.margin
-        self._set("beat_s", ttl * BEAT_SHARE if self.beat_every is None else self.beat_every)
-        self._set("pause_s", ttl * PAUSE_SHARE if self.pause_after is None else self.pause_after)
+        pause_s = ttl * PAUSE_SHARE if self.pause_after is None else self.pause_after
+        # Two must fit before a pause that was set, also when the server grants a longer TTL than was asked for.
+        beat_s = min(ttl * BEAT_SHARE, pause_s / 2)
+        self._set("beat_s", beat_s if self.beat_every is None else self.beat_every)
+        self._set("pause_s", pause_s)
         self._set("margin_s", margin_s)
         self._set("authority_s", ttl - margin_s)
         self._check_relations()

@@ -76,7 +76,7 @@ def test_every_reasonable_ttl_works_with_its_defaults(ttl: float) -> None:
     ("fields", "names"),
     [
         ({"beat_every": 3.0}, ("beat_every=3", "pause_after=5", "at most 2.5")),
-        ({"pause_after": 3.0}, ("beat_every=2", "pause_after=3", "at most 1.5")),
+        ({"beat_every": 2.0, "pause_after": 3.0}, ("beat_every=2", "pause_after=3", "at most 1.5")),
         ({"pause_after": 9.7}, ("pause_after=9.7", "less than ttl - margin = 10 - 0.3", "9.7")),
         ({"margin": 5.0}, ("pause_after=5", "ttl - margin = 10 - 5")),
         ({"margin": 10.0}, ("pause_after=5", "ttl - margin = 10 - 10")),
@@ -108,6 +108,13 @@ def test_a_larger_grant_rescales_what_was_not_set() -> None:
     granted = Timing(ttl=2.0, margin=0.5, give_up_after=7.0).granted(8)
     assert (granted.ttl, granted.beat_s, granted.pause_s, granted.margin_s) == (8.0, 1.6, 4.0, 0.5)
     assert granted.give_up_after == 7.0
+
+
+def test_a_longer_grant_breaks_no_relation() -> None:
+    """C39: a pause that was set stays, and the beats that were not set fit before it, however long the TTL becomes."""
+    assert Timing(ttl=10.0, pause_after=3.0).beat_s == 1.5
+    granted = Timing(ttl=3.0, pause_after=2.0).granted(60)
+    assert (granted.ttl, granted.pause_s, granted.beat_s) == (60.0, 2.0, 1.0)
 
 
 @pytest.mark.parametrize("absurd", [9_223_372_036, 2**63 - 1, 10**400, int(SERVER_MINIMUM_MAX_S) + 1])
