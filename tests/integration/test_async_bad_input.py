@@ -89,7 +89,7 @@ TIMINGS: list[dict[str, object]] = [
     {"ttl": 10, "beat_every": 0},
     {"ttl": 10, "beat_every": "1"},
     {"ttl": 10, "pause_after": 9.8},
-    {"ttl": 10, "pause_after": 3},
+    {"ttl": 10, "beat_every": 2, "pause_after": 3},
     {"ttl": 10, "margin": 5},
     {"ttl": 10, "margin": 0},
     {"ttl": 10, "give_up_after": 0},

@@ -95,9 +95,9 @@ def test_inherited_leases_are_lost_and_the_parents_goes_on(
     assert told.the("checked")["token"] == told.the("acquired")["token"]
     assert told.the("released")["state"] == "RELEASED"
     assert told.errors.count("Traceback") == 1  # that of the crash
-    # Calls, beats, watches and clean-ups have a connection each, and a missed beat another; one that a child had closed would
-    # have been followed by more.
-    assert proxy.counts.connections <= 4 + parent["missed"]
+    # Calls, beats, watches and clean-ups have a connection each, and a missed beat another. A busy machine may cost a quiet
+    # watch its connection; a child that closes its parent's would have cost three: of calls, beats and watches.
+    assert proxy.counts.connections < 4 + 3 + parent["missed"]
     assert not RawEtcd(etcd.endpoint).claims(namespace)
 
 
