@@ -125,6 +125,24 @@ def test_a_dropped_lease_in_a_cycle_is_given_up(etcd: EtcdServer, namespace: str
         until(lambda: not raw.claims(namespace))
 
 
+def test_a_dropped_lease_whose_subscriber_was_told_is_given_up(
+    etcd: EtcdServer, proxy: FaultProxy, namespace: str
+) -> None:
+    """C18: So is one whose subscriber knows it and has heard news of it, although no others follow."""
+    raw = RawEtcd(etcd.endpoint)
+    with Keeper(proxy.endpoint, namespace=namespace, timing=Timing(ttl=20, pause_after=1)) as keeper:
+        lease = keeper.acquire("n", timeout=10)
+        heard: list[State] = []
+        lease.subscribe(lambda state, lease=lease: heard.append(lease.state))  # type: ignore[misc]
+        proxy.blackhole()
+        until(lambda: heard)
+        proxy.heal()
+        until(lambda: heard[-1] is State.HELD)
+        del lease
+        gc.collect()
+        until(lambda: not raw.claims(namespace))
+
+
 def test_a_dropped_keeper_ends(etcd: EtcdServer, namespace: str, new_threads: Threads) -> None:
     """A keeper that nobody closed and nobody can use any more takes its threads, its connections and its leases along."""
     raw = RawEtcd(etcd.endpoint)

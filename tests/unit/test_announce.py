@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
+import weakref
+from collections.abc import Callable
 
 import pytest
 
 from leasekeeper.runtime import announce as module
 from leasekeeper.runtime.announce import Announcer
+from tests.support import until
 
 
 def test_no_thread_before_the_first_news() -> None:
@@ -48,6 +52,21 @@ def test_a_callback_that_raises_harms_no_other(error: BaseException, caplog: pyt
         announcer.close(timeout_s=10.0)
     assert [record.name for record in caplog.records] == ["leasekeeper"]
     assert caplog.records[0].exc_info is not None
+
+
+def test_the_last_callback_is_not_kept() -> None:
+    """C18: what a callback refers to, its lease above all, is garbage once it was called, not only when the next one is."""
+    announcer = Announcer()
+
+    def listener() -> Callable[[], None]:
+        return lambda: None
+
+    told = listener()
+    ref = weakref.ref(told)
+    announcer.tell(told)
+    del told
+    until(lambda: (gc.collect(), ref())[1] is None)
+    announcer.close(timeout_s=10.0)
 
 
 def test_a_subscriber_that_is_slow_costs_news_not_memory(monkeypatch: pytest.MonkeyPatch) -> None:

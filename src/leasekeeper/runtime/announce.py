@@ -51,3 +51,5 @@ class Announcer:
                 call()
             except BaseException:  # not even sys.exit() in a callback may end the news of all others
                 log.exception("a callback failed; leases are not affected")
+            # Or the last callback, and the lease that it may refer to, would live until there are other news.
+            del call
