@@ -173,6 +173,19 @@ def drive(attempts: Generator[Any, Any, object], done: Callable[[object], object
     step(None)
 
 
+class _HighWater:
+    """The highest revision that a linearizable reply has shown, in one era of the store.
+
+    A request is measured by the mark that was valid when it was sent, and raises that one only: an answer of an era that is over
+    says nothing about the revisions after it, however late it comes.
+    """
+
+    __slots__ = ("revision",)
+
+    def __init__(self) -> None:
+        self.revision = 0
+
+
 class Engine:
     """All calls of one keeper.
 
@@ -194,8 +207,7 @@ class Engine:
         self.beats = Route(channels, now)
         self.watches = Route(channels, now)
         self.cleanups = Route(channels, now)
-        # The highest revision that a linearizable reply has shown.
-        self.high_water = 0
+        self._high_water = _HighWater()
 
     @property
     def endpoints(self) -> tuple[str, ...]:
@@ -213,7 +225,7 @@ class Engine:
 
     def accept_rewind(self) -> None:
         """Believe lower revisions from now on: the epoch was raised."""
-        self.high_water = 0
+        self._high_water = _HighWater()
 
     def tidy(self) -> None:
         """Close what was replaced and is not needed any more; called by the heart."""
@@ -233,7 +245,8 @@ class Engine:
         Only what surely had no effect is repeated here: the endpoint could not be reached, or the login had expired.
         """
         over = route or self.calls
-        seen = self.high_water
+        mark = self._high_water
+        seen = mark.revision
         if self.login.user is None and over.size == 1:
             # Nothing could be repeated: the common case, without the machinery for it.
             reply = yield from self._once(call, over)
@@ -241,10 +254,10 @@ class Engine:
             reply = yield from self._with_login(call, over, self._now() + call.timeout_s)
         if call.method.linearizable:
             revision: int = reply.header.revision
-            if revision > self.high_water:
-                self.high_water = revision
-            elif revision < seen and call.strict:
-                self._went_back(call, revision, seen)
+            if revision > mark.revision:
+                mark.revision = revision
+            elif revision < seen and call.strict and mark is self._high_water:
+                raise _went_back(call, revision, seen)
         return reply
 
     def _once(self, call: Call, route: Route) -> Exchange:
@@ -256,17 +269,6 @@ class Engine:
             raise _verdict([fault], connection.worked) from None
         connection.worked = True
         return reply
-
-    def _went_back(self, call: Call, revision: int, seen: int) -> None:
-        if self.high_water:
-            raise Fault(
-                Kind.FIX,
-                Cause.REWOUND,
-                f"revision {revision} after {seen}",
-                operation=call.method.operation,
-                seen=seen,
-                now=revision,
-            )
 
     def _with_login(self, call: Call, route: Route, until: float) -> Exchange:
         if self.login.wanted:
@@ -338,6 +340,18 @@ def _move_on(route: Route, connection: Connection, fault: Fault) -> None:
         raise keeper_closed(fault.kind, fault.operation) from None
     if fault.cause not in HERE_TO_STAY and not fault.lasting:
         route.advance(connection)
+
+
+def _went_back(call: Call, revision: int, seen: int) -> Fault:
+    """What to say of a reply from a store that was restored from a backup."""
+    return Fault(
+        Kind.FIX,
+        Cause.REWOUND,
+        f"revision {revision} after {seen}",
+        operation=call.method.operation,
+        seen=seen,
+        now=revision,
+    )
 
 
 def _verdict(faults: list[Fault], worked: bool) -> Fault:
