@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from leasekeeper.protocol.plan import Call, Cause, Detach, Fault, Kind, Plan, Signal, Sleep, Wait, Watch
 from leasekeeper.runtime.blocking import SLICE_S, jittered
 from leasekeeper.runtime.signals import WatchFlag
+from leasekeeper.wire.engine import Attempt
+from leasekeeper.wire.standing import stand_by
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -52,6 +54,7 @@ class Asyncio:
     async def run(self, plan: Plan[T]) -> T:
         """Run it to its end: its result, or what it raised."""
         abandon = partial(self._abandon, plan)
+        struck: list[BaseException] = []
         try:
             operation = next(plan)
             while True:
@@ -66,9 +69,9 @@ class Asyncio:
                     self._abandon(plan)
                     raise
                 except BaseException as error:  # noqa: BLE001 - a cancellation, too, has to reach the plan's clean-up
-                    operation = plan.throw(error)
-                else:
-                    operation = plan.send(result)
+                    struck.append(error)
+                # Not in the except clause: what the plan raises next would carry the error as its context, for all to see.
+                operation = plan.throw(struck.pop()) if struck else plan.send(result)
         except StopIteration as done:
             value: T = done.value
             return value
@@ -104,6 +107,8 @@ class Asyncio:
         try:
             attempt = next(exchange)
             while True:
+                if isinstance(attempt, Attempt):
+                    stand_by(attempt.connection)
                 result = await _answer(attempt, abandon)
                 attempt = exchange.throw(result) if isinstance(result, Fault) else exchange.send(result)
         except StopIteration as done:

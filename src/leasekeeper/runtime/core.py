@@ -320,6 +320,7 @@ class Core:
         """A fork is about to come."""
         if not (self.closed or self.forked):
             self.hub.quiet(until - time.monotonic())
+            self.engine.calls.quiet(until)
 
     def go_on(self) -> None:
         """The fork is done, and this is the parent."""

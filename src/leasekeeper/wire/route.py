@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import grpc
 
     from leasekeeper.wire.channel import Channels
+    from leasekeeper.wire.standing import Standing
 
 __all__ = ["Connection", "Route", "keeper_closed"]
 
@@ -37,7 +38,7 @@ def keeper_closed(kind: Kind = Kind.NOT_SENT, operation: str = "") -> Fault:
 class Connection:
     """One channel and the calls prepared on it."""
 
-    __slots__ = ("channel", "endpoint", "index", "lent", "methods", "opened_s", "under_way", "worked")
+    __slots__ = ("channel", "endpoint", "index", "lent", "methods", "opened_s", "standing", "under_way", "worked")
 
     def __init__(self, channel: grpc.Channel, index: int, endpoint: str, now_s: float, *, lent: bool) -> None:
         self.channel = channel
@@ -50,6 +51,8 @@ class Connection:
         self.under_way: set[object] = set()
         # Whether a call on it was ever answered.
         self.worked = False
+        # A call that only keeps grpc's thread, see `wire.standing`.
+        self.standing: Standing | None = None
 
 
 class Route:
@@ -134,6 +137,18 @@ class Route:
             self._retired, self._current = [], None
         if self._channels.lent is None:
             _close(opened)
+        else:
+            _end_standing(opened)
+
+    def quiet(self, until: float) -> None:
+        """A fork is about to come: end what stays open on its own, and wait for that till ``time.monotonic()`` shows ``until``.
+
+        It is opened again when it is wanted.
+        """
+        with self._lock:
+            opened = [c for c in (*self._retired, self._current) if c is not None]
+        for standing in _end_standing(opened):
+            standing.await_end(until)
 
 
 def _hang_up(connections: list[Connection]) -> None:
@@ -147,3 +162,13 @@ def _hang_up(connections: list[Connection]) -> None:
 def _close(connections: list[Connection]) -> None:
     for connection in connections:
         connection.channel.close()
+
+
+def _end_standing(connections: list[Connection]) -> list[Standing]:
+    """End the calls that only keep grpc's threads: which ones."""
+    ended = [c.standing for c in connections if c.standing is not None]
+    for connection in connections:
+        connection.standing = None
+    for standing in ended:
+        standing.end()
+    return ended
