@@ -20,4 +20,5 @@ def leases(endpoint: str) -> int:
     """How many leases there are."""
     request = urllib.request.Request(f"http://{endpoint}/v3/lease/leases", data=b"{}", method="POST")
     with urllib.request.urlopen(request, timeout=10) as answer:
-        return answer.read().count(b'"ID"')
+        found: bytes = answer.read()
+        return found.count(b'"ID"')

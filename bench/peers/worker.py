@@ -7,21 +7,24 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Callable
+
+Once = Callable[[], object]
 
 
-def leasekeeper(host, port):
+def leasekeeper(host: str, port: int) -> Once:
     from leasekeeper import Keeper
 
     keeper = Keeper(f"{host}:{port}", namespace="bench-peers")
     return lambda: keeper.acquire("name").release()
 
 
-def etcd3(host, port):
+def etcd3(host: str, port: int) -> Once:
     import etcd3
 
     client = etcd3.client(host=host, port=port)
 
-    def once():
+    def once() -> None:
         lock = client.lock("name", ttl=10)
         assert lock.acquire()
         assert lock.release()
@@ -29,14 +32,14 @@ def etcd3(host, port):
     return once
 
 
-def aetcd(host, port):
+def aetcd(host: str, port: int) -> Once:
     import aetcd
 
     loop = asyncio.new_event_loop()
     client = aetcd.Client(host=host, port=port)
     loop.run_until_complete(client.connect())
 
-    async def once():
+    async def once() -> None:
         lock = client.lock(b"name", 10)
         assert await lock.acquire()
         await lock.release()
@@ -44,13 +47,13 @@ def aetcd(host, port):
     return lambda: loop.run_until_complete(once())
 
 
-def tooz(host, port):
+def tooz(host: str, port: int) -> Once:
     from tooz import coordination
 
     coordinator = coordination.get_coordinator(f"etcd3+http://{host}:{port}", b"bench")
     coordinator.start(start_heart=False)
 
-    def once():
+    def once() -> None:
         lock = coordinator.get_lock(b"name")
         assert lock.acquire()
         assert lock.release()
@@ -58,12 +61,12 @@ def tooz(host, port):
     return once
 
 
-def redis(host, port):
+def redis(host: str, port: int) -> Once:
     import redis
 
     client = redis.Redis(host, port)
 
-    def once():
+    def once() -> None:
         lock = client.lock("name", timeout=10)
         assert lock.acquire()
         lock.release()
@@ -71,9 +74,9 @@ def redis(host, port):
     return once
 
 
-def main():
+def main() -> None:
     name, host, port = sys.argv[1:4]
-    once = globals()[name](host, int(port))
+    once: Once = globals()[name](host, int(port))
     for line in sys.stdin:
         times = []
         for _ in range(int(line)):
