@@ -17,7 +17,7 @@ from leasekeeper.protocol.keys import prefix_end
 from leasekeeper.protocol.plan import GRANT, KEEP_ALIVE, RANGE, REVOKE, TIME_TO_LIVE, TXN, Fault, Method
 from leasekeeper.testing import EtcdServer
 from leasekeeper.wire.status import fault_of
-from tests.model.store import Store
+from leasekeeper.testing.sim.store import Store
 
 METHODS: dict[type[Message], Method] = {
     pb.RangeRequest: RANGE,

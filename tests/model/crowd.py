@@ -17,9 +17,9 @@ from random import Random
 
 from leasekeeper.fencing import Admitted, admits
 from leasekeeper.protocol import epoch
+from leasekeeper.testing.sim.store import Store
 from leasekeeper.timing import Timing
 from tests.model.member import NAME, Member
-from tests.model.store import Store
 from tests.model.world import KEYS, Client, World
 
 QUEUE = KEYS.queue(NAME)

@@ -29,7 +29,7 @@ from leasekeeper.protocol.session import Session, Slot, revoke
 from leasekeeper.runtime.signals import Flag
 
 if TYPE_CHECKING:
-    from tests.model.store import Store
+    from leasekeeper.testing.sim.store import Store
     from tests.model.world import Client
 
 

@@ -22,9 +22,9 @@ from leasekeeper.protocol.plan import Call, Cause, Detach, Fault, Kind, Operatio
 from leasekeeper.protocol.session import Session, Slot
 from leasekeeper.runtime.aio import Asyncio
 from leasekeeper.runtime.sessions import SessionTable
+from leasekeeper.testing.sim.store import Store
 from leasekeeper.timing import Timing
 from tests.model.heart import Heart, ModelWatch
-from tests.model.store import Store
 
 T = TypeVar("T")
 Effect = Literal["none", "now", "late"]
