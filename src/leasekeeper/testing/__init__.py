@@ -1,4 +1,4 @@
-"""Real etcd servers and network faults, for tests of code that depends on a lease.
+"""Real etcd servers, network faults and assertions, for tests of code that depends on a lease.
 
 ``EtcdServer`` starts one etcd on 127.0.0.1, ``EtcdCluster`` several that can be partitioned, and ``FaultProxy`` stands
 before any of them and breaks the network on command::
@@ -9,18 +9,26 @@ before any of them and breaks the network on command::
         with pytest.raises(LeaseSuspended):
             ...  # what your code does at its gate
 
+Under pytest all of this comes as fixtures (``etcd``, ``keeper``, ``faults`` …, see `leasekeeper.testing.plugin`), and
+``assert_exclusive``, ``assert_fenced``, ``assert_pauses`` and ``assert_resumes`` say what went wrong.
+
 Nothing here stands in for etcd: every server is a real one, found by ``find_etcd()`` or named by ``LEASEKEEPER_ETCD``.
-What ends with the ``with`` statement ends, on Linux, with a killed test run too.
+What ends with the ``with`` statement ends, on Linux, with a killed test run too. The names below are loaded when they are
+first used: pytest looks into this package also for people who never ask for a lease.
 """
 
 from __future__ import annotations
 
-from leasekeeper.testing.binary import EtcdBinary, find_etcd
-from leasekeeper.testing.cluster import EtcdCluster
-from leasekeeper.testing.health import Gateway, MemberStatus, TLSFiles
-from leasekeeper.testing.proxy import Counts, Fault, FaultProxy, Way
-from leasekeeper.testing.server import EtcdServer
-from leasekeeper.testing.trips import Trip
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from leasekeeper.testing.binary import EtcdBinary, find_etcd
+    from leasekeeper.testing.cluster import EtcdCluster
+    from leasekeeper.testing.health import Gateway, MemberStatus, TLSFiles
+    from leasekeeper.testing.proxy import Counts, Fault, FaultProxy, Way
+    from leasekeeper.testing.server import EtcdServer
+    from leasekeeper.testing.trips import Trip
 
 __all__ = [
     "Counts",
@@ -36,3 +44,30 @@ __all__ = [
     "Way",
     "find_etcd",
 ]
+
+_HOME = {
+    "Counts": "proxy",
+    "EtcdBinary": "binary",
+    "EtcdCluster": "cluster",
+    "EtcdServer": "server",
+    "Fault": "proxy",
+    "FaultProxy": "proxy",
+    "Gateway": "health",
+    "MemberStatus": "health",
+    "TLSFiles": "health",
+    "Trip": "trips",
+    "Way": "proxy",
+    "find_etcd": "binary",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
