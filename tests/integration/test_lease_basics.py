@@ -277,6 +277,7 @@ def test_a_thousand_rounds_leave_nothing(etcd: EtcdServer, namespace: str) -> No
         time.sleep(1)
         assert mid.count("LeaseKeepAlive") == beats
         until(lambda: not ids & set(raw.leases()), 10)
+        assert mid.count("LeaseKeepAlive") == beats
         assert raw.claims(namespace) == []
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 
 import pytest
 
-from leasekeeper import Keeper, NotAcquired, State, Timing
+from leasekeeper import Keeper, LeaseLost, NotAcquired, State, Timing
+from leasekeeper.guards.etcd import compares, put_if_owner
+from leasekeeper.guards.sqlite import Fence
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import inspect as look
 from leasekeeper.testing import EtcdServer
@@ -203,18 +206,38 @@ def test_work_may_pause_longer_than_a_ttl(etcd: EtcdServer, raw: RawEtcd, namesp
         assert lease.wait(timeout=10) == lease.token
         raw.revoke(lease.lease_id)
         until(lambda: lease.state is State.LOST)
+        for gate in (lease.check, lease.wait, lease.critical().__enter__):
+            with pytest.raises(LeaseLost):
+                gate()
 
 
-def test_the_gate_is_shut_before_the_release_is_sent(mid: Intermediary, namespace: str) -> None:
-    """C30: While the release is on its way the handle says RELEASED, the gate refuses, and no authority is left."""
+def test_the_gate_is_shut_before_the_release_is_sent(mid: Intermediary, raw: RawEtcd, namespace: str) -> None:
+    """C30: While the release is on its way another thread finds the handle RELEASED: gates refuse, guards write nothing."""
     seen: list[tuple[State, float]] = []
+    refused: list[str] = []
 
     def look_at_handle(passing: Passing) -> bytes:
+        with sqlite3.connect(":memory:") as database:
+            Fence.create(database)
+            gates: list[Callable[[], object]] = [
+                lease.check,
+                lambda: lease.wait(timeout=5),
+                lambda: compares(lease),
+                lambda: put_if_owner(lease, f"data/{namespace}", "too late"),
+                lambda: Fence(database).admit("data", lease),
+            ]
+            for gate in gates:
+                with pytest.raises(LeaseLost) as caught:
+                    gate()
+                refused.append(caught.value.reason)
+        database.close()
         seen.append((lease.state, lease.remaining()))
         return passing.forward()
 
     with Keeper(mid.endpoint, namespace=namespace) as keeper:
         lease = keeper.acquire("n", timeout=10)
-        mid.on("Txn", look_at_handle)
+        mid.on("Txn", look_at_handle, times=1)
         lease.release()
-        assert seen[0] == (State.RELEASED, 0.0)
+        assert seen == [(State.RELEASED, 0.0)]
+        assert refused == ["released"] * 5
+    assert raw.keys(f"data/{namespace}") == []
