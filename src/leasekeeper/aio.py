@@ -51,8 +51,9 @@ class AsyncLease(Held):
         try:
             return self.check(need)
         except Exception:  # noqa: BLE001 - whatever it was, the plan below says it or waits it out
-            token: int = await self._core.arun(self._waiting(need, timeout))
-            return token
+            pass
+        token: int = await self._core.arun(self._waiting(need, timeout))
+        return token
 
     @asynccontextmanager
     async def critical(self, need: float = 0.0) -> AsyncIterator[int]:

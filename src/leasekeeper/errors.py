@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 SHOWN_MAX = 200
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """A value as one line of text, whatever it is: some cannot even be printed."""
     try:
         text = repr(value).replace("\n", " ")
@@ -235,11 +235,11 @@ class ConfigError(FixIt):
         expected: str = "",
     ) -> None:
         if message is None and field:
-            message = f"{field}={_shown(value)}: expected {expected}"
+            message = f"{field}={shown(value)}: expected {expected}"
         super().__init__(message)
         self.field = field
         # Its text, not the object: it must pickle, and a value may be anything at all.
-        self.value = value if isinstance(value, (str, int, float, type(None))) else _shown(value)
+        self.value = value if isinstance(value, (str, int, float, type(None))) else shown(value)
         self.expected = expected
 
 

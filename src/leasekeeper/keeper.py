@@ -55,15 +55,16 @@ class Lease(Held):
         try:
             return self.check(need)
         except Exception:  # noqa: BLE001 - whatever it was, the plan below says it or waits it out
-            token: int = self._core.run(self._waiting(need, timeout))
-            return token
+            pass
+        token: int = self._core.run(self._waiting(need, timeout))
+        return token
 
     @contextmanager
     def critical(self, need: float = 0.0) -> Iterator[int]:
         """Run a block that must not outlive its authority: waits at the gate, yields the token.
 
-        Raises LeaseLost (``in_doubt``) at the end if authority lapsed meanwhile: what the block did must then be checked
-        at the resource. An exception from the block wins and keeps the loss as its context.
+        Raises LeaseLost (``in_doubt``) at the end if authority lapsed meanwhile, or was given back by whomever: what the
+        block did must then be checked at the resource. An exception from the block wins and keeps the loss as its context.
         """
         token = self.wait(need)
         lapses = self._session.lapses

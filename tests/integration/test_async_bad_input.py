@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Coroutine, Iterator
+from decimal import Decimal
 from typing import Any
 
 import grpc
@@ -50,7 +51,7 @@ NAMES: list[object] = ["", LONG, "a\n", "a\0", "\ud800", "a\u2028b", "\x7f", 5, 
 TTLS: list[object] = ["10", 0, -1, 0.5, 90_000, math.nan, math.inf, True, HUGE, [], b"5"]
 TIMEOUTS: list[object] = ["5", -1, math.nan, math.inf, True, HUGE, []]
 NOTES: list[object] = [None, 5, b"note", "x" * 1025, "\ud800"]
-NEEDS: list[object] = ["x", None, -1, math.nan, math.inf, TIMING.ttl, HUGE, []]
+NEEDS: list[object] = ["x", None, -1, math.nan, math.inf, TIMING.ttl, HUGE, 10**5000, [], Decimal(1)]
 TOKENS: list[object] = ["x", "", "-5", "1.5", "٣", "1" * 30, -1, 0, 1.5, None, True, 2**63, 2**44]
 ARGUMENTS: list[dict[str, object]] = [
     *({"namespace": name} for name in NAMES),
@@ -106,6 +107,7 @@ def shown(value: object) -> str:
 def told(error: LeasekeeperError) -> None:
     """An error of a bad value: one line that is not longer than somebody reads, and no secret."""
     assert isinstance(error, (ConfigError, Misuse))
+    assert error.__suppress_context__ or error.__context__ is None
     assert str(error)
     assert "\n" not in str(error)
     assert "s3cr3t" not in str(error)
@@ -280,8 +282,9 @@ def test_needs_and_timeouts_of_the_gate_for_tasks(etcd: EtcdServer, namespace: s
             for need in NEEDS:
                 with pytest.raises(Misuse, match="need="):
                     lease.check(need)  # type: ignore[arg-type]
-                with pytest.raises(Misuse, match="need="):
+                with pytest.raises(Misuse, match="need=") as caught:
                     await lease.wait(need, timeout=0.1)  # type: ignore[arg-type]
+                told(caught.value)
                 with pytest.raises(Misuse, match="need="):
                     await lease.critical(need).__aenter__()  # type: ignore[arg-type]
             for timeout in TIMEOUTS:

@@ -234,6 +234,12 @@ async def test_critical(etcd: EtcdServer, namespace: str) -> None:
             async with lease.critical():
                 raise AssertionError("never")
         assert not caught.value.in_doubt
+        assert caught.value.__context__ is None
+        given_back = await keeper.acquire("n", timeout=10)
+        with pytest.raises(LeaseLost, match="released") as caught:
+            async with given_back.critical():
+                await given_back.release()
+        assert caught.value.in_doubt
 
 
 @on_loop

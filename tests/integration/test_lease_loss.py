@@ -258,6 +258,44 @@ def test_a_critical_block_says_when_its_outcome_is_in_doubt(keeper: Keeper, raw:
     assert caught.value.in_doubt
 
 
+@pytest.mark.parametrize("by", ["the block", "another thread"])
+def test_a_critical_block_without_its_lease_is_in_doubt(keeper: Keeper, by: str) -> None:
+    """C15: A release during a critical block lets somebody else in while it runs: it ends in LeaseLost ``in_doubt``."""
+
+    def body(lease: Lease) -> None:
+        with lease.critical():
+            if by == "the block":
+                lease.release()
+            else:
+                with ThreadPoolExecutor(1) as pool:
+                    pool.submit(lease.release).result(30)
+            keeper.acquire("n", timeout=10).release()
+
+    with keeper.lease("n", timeout=10) as lease:
+        with pytest.raises(LeaseLost, match="released") as caught:
+            body(lease)
+        assert caught.value.in_doubt
+        assert caught.value.reason == "released"
+
+
+@pytest.mark.parametrize("ask", ["check", "wait", "critical"])
+def test_a_loss_is_told_once(keeper: Keeper, raw: RawEtcd, ask: str) -> None:
+    """A body that ends with the LeaseLost it met at the gate ends with that one: the same loss is not told twice."""
+
+    def body() -> None:
+        with keeper.lease("n", timeout=10) as lease:
+            raw.revoke(lease.lease_id)
+            until(lambda: lease.state is State.LOST)
+            if ask == "critical":
+                with lease.critical():
+                    raise AssertionError("never")
+            getattr(lease, ask)()
+
+    with pytest.raises(LeaseLost) as caught:
+        body()
+    assert caught.value.__context__ is None
+
+
 # ---------------------------------------------------------------- patience
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -134,6 +135,17 @@ def test_a_need_that_no_proof_can_satisfy_is_misuse(need_s: float, now_s: float)
         next(at_gate(authority, clock, need_s=need_s if need_s != 9.7 else 9.8))
 
 
+@pytest.mark.parametrize("need_s", [1, True, Fraction(1)], ids=repr)
+def test_a_need_that_passes_while_held_is_no_misuse_while_suspended(need_s: float) -> None:
+    """The gate only compares, so whatever compares like a number is one also where the refusal is put in words."""
+    authority, clock = held(), Clock()
+    assert authority.passes(need_s, clock.now_s)
+    error = refusal(authority, need_s, 6.0)
+    assert isinstance(error, LeaseSuspended)
+    assert error.need_s == 1.0
+    assert "1.00 s are needed" in str(error)
+
+
 # ---------------------------------------------------------------- what is said
 
 
@@ -204,11 +216,13 @@ def test_a_block_that_ends_with_a_loss_is_in_doubt() -> None:
     assert (error.reason, error.loss, error.in_doubt) == ("deleted", authority.loss, True)
 
 
-def test_a_block_that_releases_its_lease_is_not_in_doubt() -> None:
-    """Giving back inside the block is the owner's own decision."""
+def test_a_block_during_which_the_lease_was_released_is_in_doubt() -> None:
+    """Whoever gave it back, the rest of the block ran without authority."""
     authority = held()
     authority.release()
-    assert not_provable(authority, 0, 20.0) is None
+    error = not_provable(authority, 0, 1.0)
+    assert error is not None
+    assert (error.reason, error.loss, error.in_doubt) == ("released", None, True)
 
 
 # ---------------------------------------------------------------- leaving a with block

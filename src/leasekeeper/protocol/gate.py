@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import TYPE_CHECKING
 
-from leasekeeper.errors import LeaseLost, LeaseSuspended, Misuse
-from leasekeeper.protocol.authority import Authority, Loss, State
+from leasekeeper.errors import LeaseLost, LeaseSuspended, Misuse, shown
+from leasekeeper.protocol.authority import Authority, Loss
 from leasekeeper.protocol.plan import Plan, Wait
 
 if TYPE_CHECKING:
@@ -51,25 +52,24 @@ def refusal(authority: Authority, need_s: float, now_s: float) -> LeaseLost | Le
     remaining_s = authority.remaining(now_s)
     return LeaseSuspended(
         f"lease on {authority.name!r} is suspended: the last confirmed heartbeat was sent {age_s:.2f} s ago,"
-        f" {remaining_s:.2f} s of authority are left and {need_s:.2f} s are needed",
+        f" {remaining_s:.2f} s of authority are left and {float(need_s):.2f} s are needed",
         name=authority.name,
         token=authority.token,
         age_s=age_s,
         remaining_s=remaining_s,
-        need_s=need_s,
+        need_s=float(need_s),
     )
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def check_need(authority: Authority, need_s: float) -> None:
-    """Misuse for a need that no proof can ever satisfy."""
+    """Misuse for a need that no proof can ever satisfy.
+
+    Any real number will do, as for the gate itself, which only compares: what passes while HELD must not be refused later.
+    """
     most_s = authority.timing.authority_s
-    if not (_is_number(need_s) and 0 <= need_s < most_s):
+    if not (isinstance(need_s, Real) and 0 <= need_s < most_s):
         raise Misuse(
-            f"need={need_s!r}: expected seconds from 0 to less than {most_s:g}, which is all that a TTL of"
+            f"need={shown(need_s)}: expected seconds from 0 to less than {most_s:g}, which is all that a TTL of"
             f" {authority.timing.ttl:g} s can ever prove"
         )
 
@@ -98,10 +98,12 @@ def wait_held(authority: Authority, need_s: float, until: float | None, now: Cal
 
 
 def not_provable(authority: Authority, lapses: int, now_s: float) -> LeaseLost | None:
-    """The error for a critical block that ends now, if authority lapsed since ``lapses`` were counted; else None."""
-    if authority.state(now_s) is State.RELEASED:
-        return None
-    if authority.loss is not None:
+    """The error for a critical block that ends now, if authority lapsed since ``lapses`` were counted; else None.
+
+    Also after a release, whoever made it: somebody else may own the name while the rest of the block runs, and whether there
+    was a rest cannot be seen from here.
+    """
+    if authority.state(now_s).final:
         return lost(authority, in_doubt=True)
     if authority.remaining(now_s) > 0 and authority.session.lapses == lapses:
         return None

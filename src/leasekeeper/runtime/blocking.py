@@ -67,7 +67,7 @@ class Blocking:
                 if inspect.getgeneratorstate(plan) == inspect.GEN_CLOSED:
                     raise
                 # Ctrl-C, between two operations: the plan has not ended and has yet to hear of it.
-                struck.append(error)
+                struck[:] = [error]
 
     def _drive(self, plan: Plan[T], struck: list[BaseException]) -> T:
         try:
@@ -80,9 +80,9 @@ class Blocking:
                         else self._perform(operation)
                     )
                 except BaseException as error:  # noqa: BLE001 - Ctrl-C, too, has to reach the plan's clean-up
-                    operation = plan.throw(error)
-                else:
-                    operation = plan.send(result)
+                    struck.append(error)
+                # Not in the except clause: what the plan raises next would carry the error as its context, for all to see.
+                operation = plan.throw(struck.pop()) if struck else plan.send(result)
         except StopIteration as done:
             value: T = done.value
             return value

@@ -12,7 +12,7 @@ from leasekeeper.errors import LeaseLost, Misuse
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.authority import Authority, Loss, State
-from leasekeeper.protocol.gate import check_need, lost, not_provable, parting, refusal, wait_held
+from leasekeeper.protocol.gate import lost, not_provable, parting, refusal, wait_held
 from leasekeeper.protocol.leave import release
 from leasekeeper.runtime.core import Core, check_timeout, observers
 from leasekeeper.runtime.events import Acquired, Released
@@ -141,7 +141,7 @@ class Held:
             ):
                 return self.token
         except (TypeError, OverflowError):
-            check_need(self._authority, need)
+            pass  # the refusal names it
         check_process()
         raise refusal(self._authority, need, self._now())
 
@@ -219,13 +219,20 @@ def check_subscriber(callback: object) -> None:
 
 
 def attach(error: BaseException, loss: LeaseLost) -> None:
-    """Keep a loss as the context of the error that wins over it."""
+    """Keep a loss as the context of the error that wins over it, unless it tells of that loss already."""
     seen: set[int] = set()
-    while error.__context__ is not None and id(error) not in seen and error is not loss:
+    while not _tells(error, loss):
+        if error.__context__ is None or id(error) in seen:
+            error.__context__ = loss
+            return
         seen.add(id(error))
         error = error.__context__
-    if error is not loss:
-        error.__context__ = loss
+
+
+def _tells(error: BaseException, loss: LeaseLost) -> bool:
+    if not isinstance(error, LeaseLost):
+        return False
+    return (error.name, error.token) == (loss.name, loss.token) and error.in_doubt >= loss.in_doubt
 
 
 def current_thread_ref() -> Callable[[], Any]:
