@@ -61,13 +61,17 @@ def refusal(authority: Authority, need_s: float, now_s: float) -> LeaseLost | Le
     )
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real)
+
+
 def check_need(authority: Authority, need_s: float) -> None:
     """Misuse for a need that no proof can ever satisfy.
 
     Any real number will do, as for the gate itself, which only compares: what passes while HELD must not be refused later.
     """
     most_s = authority.timing.authority_s
-    if not (isinstance(need_s, Real) and 0 <= need_s < most_s):
+    if not (_is_number(need_s) and 0 <= need_s < most_s):
         raise Misuse(
             f"need={shown(need_s)}: expected seconds from 0 to less than {most_s:g}, which is all that a TTL of"
             f" {authority.timing.ttl:g} s can ever prove"

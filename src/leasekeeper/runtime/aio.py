@@ -55,11 +55,12 @@ class Asyncio:
         """Run it to its end: its result, or what it raised."""
         abandon = partial(self._abandon, plan)
         struck: list[BaseException] = []
+        result: Any = None
         try:
             operation = next(plan)
             while True:
                 try:
-                    result: Any = (
+                    result = (
                         await self._exchange(self._engine.exchange(operation), abandon)
                         if isinstance(operation, Call)
                         else await self._perform(operation, abandon)

@@ -70,11 +70,12 @@ class Blocking:
                 struck[:] = [error]
 
     def _drive(self, plan: Plan[T], struck: list[BaseException]) -> T:
+        result: Any = None
         try:
             operation = plan.throw(struck.pop()) if struck else next(plan)
             while True:
                 try:
-                    result: Any = (
+                    result = (
                         block(self._engine.exchange(operation, self._route))
                         if isinstance(operation, Call)
                         else self._perform(operation)
