@@ -1,0 +1,138 @@
+"""Canonical JSON: one spelling for one value, the one of RFC 8785, or a clear no."""
+
+from __future__ import annotations
+
+import decimal
+import struct
+from enum import Enum, IntEnum
+from typing import Any
+
+import pytest
+
+from leasekeeper.errors import ConfigError
+from leasekeeper.guards.grant.canonical import BYTES_MAX, DEPTH_MAX, canonical
+
+# RFC 8785, appendix B: a double by its bits, and how it is written.
+DOUBLES = {
+    "0000000000000000": "0",
+    "8000000000000000": "0",
+    "0000000000000001": "5e-324",
+    "8000000000000001": "-5e-324",
+    "3eb0c6f7a0b5ed8c": "9.999999999999997e-7",
+    "3eb0c6f7a0b5ed8d": "0.000001",
+    "41b3de4355555553": "333333333.3333332",
+    "41b3de4355555554": "333333333.33333325",
+    "41b3de4355555555": "333333333.3333333",
+    "41b3de4355555556": "333333333.3333334",
+    "41b3de4355555557": "333333333.33333343",
+    "becbf647612f3696": "-0.0000033333333333333333",
+    "43143ff3c1cb0959": "1424953923781206.2",
+}
+
+
+class Colour(str, Enum):
+    """A text by another name."""
+
+    RED = "red"
+
+
+class Level(IntEnum):
+    """A number by another name."""
+
+    HIGH = 3
+
+
+@pytest.mark.parametrize(("bits", "written"), DOUBLES.items())
+def test_doubles_are_written_as_ecmascript_does(bits: str, written: str) -> None:
+    """Every double of RFC 8785's list that is not too large gets its spelling, whatever the caller's decimal context is."""
+    (value,) = struct.unpack(">d", bytes.fromhex(bits))
+    with decimal.localcontext() as context:
+        context.prec = 3
+        assert canonical(value) == written.encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (None, "null"),
+        ([True, False, 1, 1.0, -7, 1.5, 100.0], "[true,false,1,1,-7,1.5,100]"),
+        ((), "[]"),
+        ({}, "{}"),
+        ({"b": [{}], "a": {"d": 1, "c": ""}}, '{"a":{"c":"","d":1},"b":[{}]}'),
+        (2**53 - 1, "9007199254740991"),
+        ([Colour.RED, Level.HIGH], '["red",3]'),
+        ("€$\x0f\nA'B\"\\/\x7f", '"€$\\u000f\\nA\'B\\"\\\\/\x7f"'),
+    ],
+)
+def test_values_have_one_spelling(value: object, written: str) -> None:
+    """No white space, sorted keys, only the escapes that must be, and 1.0 is 1."""
+    assert canonical(value).decode() == written
+
+
+def test_keys_are_sorted_by_utf_16() -> None:
+    """The keys of RFC 8785's example come in its order: by UTF-16 code units, not by code points."""
+    ordered = ["\r", "1", "\x80", "ö", "€", "\U0001f600", "\ufb33"]
+    written = canonical(dict.fromkeys(sorted(ordered), 0)).decode()
+    places = [written.index(key) for key in ordered[1:]]
+    assert places == sorted(places)
+    assert written.startswith('{"\\r":0,')
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [
+        ({"a": [0, {"b": object()}]}, "value.a[1].b"),
+        ({"a": b"bytes"}, "value.a"),
+        ({"a": {1, 2}}, "value.a"),
+        ([{1: "a"}], "value[0]"),
+        (2**53, "value"),
+        (-(2**53), "value"),
+        (2.0**53, "value"),
+        (-1e300, "value"),
+        (float("nan"), "value"),
+        ([float("-inf")], "value[0]"),
+        ("\ud800", "value"),
+        ({"\ud800": 1}, "value, a key"),
+    ],
+)
+def test_what_has_no_spelling_is_named(value: object, field: str) -> None:
+    """What readers would not all understand alike is a ConfigError that says where it is."""
+    with pytest.raises(ConfigError) as caught:
+        canonical(value)
+    assert caught.value.field == field
+
+
+def test_errors_do_not_show_what_may_be_secret() -> None:
+    """The value that cannot be written appears neither in the error's text nor in its attributes."""
+
+    class Secret:
+        def __repr__(self) -> str:
+            return "hunter2"
+
+    for value in (Secret(), b"hunter2", 2**60, "hunter2\ud800"):
+        with pytest.raises(ConfigError) as caught:
+            canonical({"password": value})
+        assert "hunter2" not in f"{caught.value}{caught.value.value}"
+        assert str(2**60) not in str(caught.value)
+
+
+def nested(levels: int) -> list[Any]:
+    """Lists in lists."""
+    value: list[Any] = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
+def test_depth_and_size_are_bounded() -> None:
+    """32 levels and 64 KiB pass, one more does not; a value that contains itself, or doubles at each level, ends soon."""
+    assert canonical(nested(DEPTH_MAX)) == b"[" * DEPTH_MAX + b"]" * DEPTH_MAX
+    assert len(canonical("x" * (BYTES_MAX - 2))) == BYTES_MAX
+    endless: list[Any] = []
+    endless.append(endless)
+    doubling: list[Any] = ["x"]
+    for _ in range(DEPTH_MAX - 2):
+        doubling = [doubling, doubling]
+    for value in (nested(DEPTH_MAX + 1), "x" * (BYTES_MAX - 1), endless, doubling):
+        with pytest.raises(ConfigError, match="at most"):
+            canonical(value)
