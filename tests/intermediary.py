@@ -8,7 +8,7 @@ look at what the library really sends.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -86,14 +86,19 @@ def garbage(content: bytes = b"\xff\xff\xff\xff not a message") -> Act:
 
 
 class Intermediary:
-    """Stand before the etcd at ``target``. A context manager; ``endpoint`` is where clients reach it."""
+    """Stand before the etcd at ``target``. A context manager; ``endpoint`` is where clients reach it.
 
-    def __init__(self, target: str) -> None:
+    ``options`` are those of a grpc server.
+    """
+
+    def __init__(self, target: str, *, options: Sequence[tuple[str, Any]] = ()) -> None:
         self._channel = grpc.insecure_channel(target, (("grpc.use_local_subchannel_pool", 1),))
         self._lock = threading.Lock()
         self._rules: list[Rule] = []
         self._seen: list[tuple[str, bytes]] = []
-        self._server = grpc.server(ThreadPoolExecutor(WORKERS, thread_name_prefix="intermediary"))
+        self._server = grpc.server(
+            ThreadPoolExecutor(WORKERS, thread_name_prefix="intermediary"), options=tuple(options)
+        )
         self._server.add_generic_rpc_handlers((_AnyMethod(self),))
         self._port = self._server.add_insecure_port("127.0.0.1:0")
         self.endpoint = f"127.0.0.1:{self._port}"
