@@ -1,4 +1,4 @@
-"""Fixtures of every test: a real etcd, a namespace of one's own, a cluster, a breakable network."""
+"""Fixtures of every test: those of the pytest plugin that users get, and a few beside them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from leasekeeper.testing import EtcdCluster, EtcdServer, FaultProxy
+from leasekeeper.testing import EtcdServer, FaultProxy
 
 
 def _hear_signals() -> None:
@@ -28,23 +28,15 @@ _hear_signals()
 
 
 @pytest.fixture(scope="session")
-def etcd() -> Iterator[EtcdServer]:
-    """One real etcd for the whole run; LEASEKEEPER_ETCD says which. Do not stop or fill it."""
-    with EtcdServer(fsync=False) as server:
-        yield server
+def etcd(etcd_server: EtcdServer) -> EtcdServer:
+    """The plugin's server itself, where users get one test's view of it. Do not stop or fill it."""
+    return etcd_server
 
 
 @pytest.fixture
 def namespace() -> str:
     """A namespace that no other test uses."""
     return f"test-{uuid.uuid4().hex}"
-
-
-@pytest.fixture(scope="module")
-def etcd_cluster() -> Iterator[EtcdCluster]:
-    """Three real members for one module; a test that breaks something mends it before it ends."""
-    with EtcdCluster(3, fsync=False) as cluster:
-        yield cluster
 
 
 @pytest.fixture

@@ -25,38 +25,62 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from leasekeeper.testing.binary import EtcdBinary, find_etcd
     from leasekeeper.testing.cluster import EtcdCluster
+    from leasekeeper.testing.exclusive import History, Span, assert_exclusive
+    from leasekeeper.testing.faults import Faults
+    from leasekeeper.testing.fenced import assert_fenced
     from leasekeeper.testing.health import Gateway, MemberStatus, TLSFiles
+    from leasekeeper.testing.lease_clock import LeaseClock
+    from leasekeeper.testing.pauses import assert_pauses, assert_resumes
     from leasekeeper.testing.proxy import Counts, Fault, FaultProxy, Way
     from leasekeeper.testing.server import EtcdServer
+    from leasekeeper.testing.site import Etcd
     from leasekeeper.testing.trips import Trip
 
 __all__ = [
     "Counts",
+    "Etcd",
     "EtcdBinary",
     "EtcdCluster",
     "EtcdServer",
     "Fault",
     "FaultProxy",
+    "Faults",
     "Gateway",
+    "History",
+    "LeaseClock",
     "MemberStatus",
+    "Span",
     "TLSFiles",
     "Trip",
     "Way",
+    "assert_exclusive",
+    "assert_fenced",
+    "assert_pauses",
+    "assert_resumes",
     "find_etcd",
 ]
 
 _HOME = {
     "Counts": "proxy",
+    "Etcd": "site",
     "EtcdBinary": "binary",
     "EtcdCluster": "cluster",
     "EtcdServer": "server",
     "Fault": "proxy",
     "FaultProxy": "proxy",
+    "Faults": "faults",
     "Gateway": "health",
+    "History": "exclusive",
+    "LeaseClock": "lease_clock",
     "MemberStatus": "health",
+    "Span": "exclusive",
     "TLSFiles": "health",
     "Trip": "trips",
     "Way": "proxy",
+    "assert_exclusive": "exclusive",
+    "assert_fenced": "fenced",
+    "assert_pauses": "pauses",
+    "assert_resumes": "pauses",
     "find_etcd": "binary",
 }
 

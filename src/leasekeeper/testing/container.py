@@ -78,21 +78,20 @@ class ContainerProcess:
         self._container.pause()
 
     def thaw(self) -> None:
-        """Let it go on."""
-        self._container.unpause()
+        """Let it go on; one that is not frozen stays as it is."""
+        if self._state().get("Paused"):
+            self._container.unpause()
 
     def stop(self, timeout_s: float) -> None:
         """End it: TERM, after ``timeout_s`` KILL; a frozen one is thawed first."""
-        if self._state().get("Paused"):
-            self.thaw()
+        self.thaw()
         if self.alive:
             self._container.stop(timeout=max(1, round(timeout_s)))
         self.kill()
 
     def kill(self) -> None:
         """End it at once and remove the container."""
-        if self._state().get("Paused"):
-            self.thaw()
+        self.thaw()
         if self.alive:
             self._container.kill()
         deadline = time.monotonic() + GONE_TIMEOUT_S

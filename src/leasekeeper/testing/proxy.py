@@ -212,16 +212,17 @@ class FaultProxy:
         without takes the next bytes for the request and the next that come back for its reply, so that whether the
         server has acted is not certain.
         """
-        return self._arm(Trip("reply", match, then))
+        return self.arm(Trip("reply", match, then))
 
     def lose_next_request(self, match: Match = None, *, then: Then = "reset") -> Trip:
         """Stop the next request before the server has all of it.
 
         ``match`` and ``then`` as in ``lose_next_reply``.
         """
-        return self._arm(Trip("request", match, then))
+        return self.arm(Trip("request", match, then))
 
-    def _arm(self, trip: Trip) -> Trip:
+    def arm(self, trip: Trip) -> Trip:
+        """Wait for the message of a trip, which may be armed at other proxies as well: it strikes once."""
         switch = self._running()
         if len(switch.armed) >= MAX_TRIPS:
             raise Misuse(f"{MAX_TRIPS} trips are armed at this proxy already; heal() disarms them")

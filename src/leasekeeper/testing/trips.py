@@ -40,7 +40,12 @@ class Trip:
         self._event.set()
 
     def wants(self, message: bytes | None) -> bool:
-        """True when this message is the one; None stands for bytes that cannot be read."""
+        """True when this message is the one; None stands for bytes that cannot be read.
+
+        One that was armed at several proxies has struck when it did so at any of them.
+        """
+        if self.fired:
+            return False
         if message is None:
             return self._match is None
         if callable(self._match):
