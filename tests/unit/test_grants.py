@@ -165,13 +165,22 @@ def test_a_grant_put_together_by_hand_is_not_live(lease: Ticket) -> None:
 
 
 def test_the_gate_comes_first(lease: Ticket) -> None:
-    """Work that is paused or over gets no grant, and the need goes to the gate."""
+    """Work that is paused or over gets no grant, and nothing is signed for it; the need goes to the gate."""
     lease.issuer().grant(lease, "rotate", {}, need=1.5)
     assert lease.needs[0] == 1.5
+
+    class NoPen:
+        """A key that must not be used."""
+
+        key_id = "k"
+
+        def sign(self, message: bytes) -> bytes:
+            raise AssertionError(message)
+
     for error in (LeaseSuspended(), LeaseLost()):
         lease.error = error
         with pytest.raises(type(error)):
-            lease.grant()
+            Issuer(NoPen()).grant(lease, "rotate", HOST)
 
 
 def test_a_grant_ends_with_its_lease(lease: Ticket) -> None:
@@ -556,7 +565,7 @@ def test_what_is_no_text_of_a_grant_is_named(lease: Ticket) -> None:
     forms: list[tuple[str, object]] = [
         ("grant", None),
         ("grant", text.encode()),
-        ("grant", "grant1." + "x" * TEXT_MAX),
+        ("grant", f"grant1.2026-11.{'A' * TEXT_MAX}.AAAA"),
         ("grant.version", ""),
         ("grant.version", "grant2" + text[6:]),
         ("grant.version", " " + text),
