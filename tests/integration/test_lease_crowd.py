@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -23,7 +24,8 @@ def test_sixteen_replicas_do_two_hundred_runs_once_each(etcd: EtcdServer, namesp
 
     def replica(number: int) -> None:
         order = list(range(RUNS))
-        random.Random(number).shuffle(order)
+        if number % 2:
+            random.Random(number).shuffle(order)  # the others all want the same one at the same time
         with Keeper(etcd.endpoint, namespace=namespace, timing=Timing(ttl=10)) as keeper:
             for run in order:
                 if run in done:
@@ -34,6 +36,7 @@ def test_sixteen_replicas_do_two_hundred_runs_once_each(etcd: EtcdServer, namesp
                 with lease:
                     lease.wait(timeout=30)
                     if run not in done:
+                        time.sleep(0.002)  # room for whoever should not be here
                         effects.append(run)
                         done.add(run)
 
