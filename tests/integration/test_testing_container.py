@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from leasekeeper.errors import ConfigError, Misuse, Unavailable
 from leasekeeper.testing import EtcdBinary, EtcdCluster, EtcdServer, binary, container, find_etcd
+from tests.support import until
 
 pytestmark = [
     pytest.mark.timeout(180),
@@ -71,6 +75,32 @@ def test_an_image_that_is_not_there_is_unavailable() -> None:
     """An image that can be neither found nor pulled is one clear error."""
     with pytest.raises(Unavailable, match="no-such-image"):
         EtcdServer(binary=EtcdBinary(etcd="no-such-image:none", source="docker")).start()
+
+
+STARTER = """
+import sys, time
+from leasekeeper.testing import EtcdBinary, EtcdServer
+
+server = EtcdServer(binary=EtcdBinary(etcd=sys.argv[1], source="docker"))
+server.start()
+print(server.endpoint, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_container_goes_with_a_killed_starter(image: EtcdBinary) -> None:
+    """C28: SIGKILL for the process that started a container removes it, although the daemon is its parent."""
+    with subprocess.Popen([sys.executable, "-c", STARTER, image.etcd], stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        endpoint = starter.stdout.readline().strip()
+        starter.kill()
+    host, _, port = endpoint.rpartition(":")
+
+    def refuses() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex((host, int(port))) != 0
+
+    until(refuses, timeout_s=60)
 
 
 @pytest.mark.cluster

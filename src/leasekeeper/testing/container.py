@@ -1,7 +1,8 @@
 """An etcd server in a container, where a machine has Docker and no etcd.
 
-Started through testcontainers, whose reaper ends the container when this process is gone. It shares the host's
-network and the server's directory, so ports, data and everything else are as with a plain process. On Docker
+Started through testcontainers. When this process is gone, however it went, a process beside it (`mourner`) removes the
+container, so the reaper of testcontainers is not needed, whose own image a machine may not have. The container shares the
+host's network and the server's directory, so ports, data and everything else are as with a plain process. On Docker
 Desktop host networking has to be switched on. Control programs are inside the image, so snapshots are not available.
 """
 
@@ -10,8 +11,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import subprocess
+import sys
 import time
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +24,7 @@ from leasekeeper.errors import Unavailable
 
 VARIABLE = "LEASEKEEPER_ETCD_IMAGE"
 USUAL_IMAGE = "quay.io/coreos/etcd:v3.6.5"
+MOURNER = Path(__file__).with_name("mourner.py")
 PING_TIMEOUT_S = 5
 POLL_S = 0.05
 GONE_TIMEOUT_S = 30.0
@@ -52,11 +58,16 @@ class ContainerProcess:
         container.with_command(["etcd", *flags]).with_kwargs(network_mode="host", user=user)
         for path in shared:
             container.with_volume_mapping(str(path), str(path), "rw")
+        name = f"leasekeeper-etcd-{uuid.uuid4().hex}"
+        container.with_name(name)
         self._owner = container
+        self._mourner = _mourn(name)
         try:
-            container.start()
+            with _without_reaper():
+                container.start()
         except (self._docker_error, OSError) as error:
             container.stop()
+            self._console()
             raise Unavailable(f"cannot start the image {image}: {error}", operation="start") from error
         self._container: Any = container.get_wrapped_container()
         # As the host of the Docker daemon counts; 0 when it ended at once.
@@ -99,10 +110,16 @@ class ContainerProcess:
             time.sleep(POLL_S)
         self.save_log()
         self._owner.stop()
+        self._console()
 
     def save_log(self) -> None:
         """Write what it has printed to the server's log."""
         self._log.write_bytes(self._container.logs())
+
+    def _console(self) -> None:
+        """Tell the mourner that the container is gone, and reap it."""
+        if self._mourner.poll() is None:
+            self._mourner.communicate(b"gone", GONE_TIMEOUT_S)
 
     def _state(self) -> dict[str, Any]:
         try:
@@ -111,3 +128,26 @@ class ContainerProcess:
             return {}  # removed
         state: dict[str, Any] = self._container.attrs.get("State", {})
         return state
+
+
+def _mourn(name: str) -> subprocess.Popen[bytes]:
+    """Start what removes the container of that name after our death; before the container, so that none is missed."""
+    return subprocess.Popen(
+        [sys.executable, "-I", str(MOURNER), name, *sys.path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # what ends us from a terminal must not end it
+    )
+
+
+@contextmanager
+def _without_reaper() -> Iterator[None]:
+    """Start no reaper for this container; those of the user's own containers are not affected."""
+    settings = importlib.import_module("testcontainers.core.config").testcontainers_config
+    before = settings.ryuk_disabled
+    settings.ryuk_disabled = True
+    try:
+        yield
+    finally:
+        settings.ryuk_disabled = before
