@@ -244,7 +244,11 @@ class ConfigError(FixIt):
 
 
 class AuthError(FixIt):
-    """etcd refuses this user. ``user`` is who asked; ``denied`` tells missing rights from a failed login."""
+    """etcd refuses this user. ``user`` is who asked; ``denied`` tells missing rights from a failed login.
+
+    At a resource, where there is no user of etcd: a grant is refused, because its signature is not right or because it is for
+    something else; ``operation`` is then ``verify`` or ``accept``.
+    """
 
     def __init__(
         self,
