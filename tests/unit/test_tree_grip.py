@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -133,11 +134,46 @@ def test_a_frozen_tree_is_killed_from_its_leaves(plant: Callable[..., Forest]) -
 
 
 def test_a_running_tree_is_killed_by_groups_first(plant: Callable[..., Forest]) -> None:
-    """No fork escapes the signal to its whole group, so that comes first."""
+    """No fork escapes the signal to its whole group, so that comes before those to its members."""
     forest = plant(*JOBS)
     Grip(1).kill()
-    assert {entry[0] for entry in forest.log[:3]} == {"group"}
-    assert [entry[0] for entry in forest.log[3:]] == ["pid"] * 4
+    for pid, _, group in JOBS:
+        assert forest.log.index(("group", group, KILL)) < forest.log.index(("pid", pid, KILL))
+
+
+@pytest.mark.parametrize(("deed", "number"), [("freeze", STOP), ("kill", KILL)])
+def test_a_tree_that_cannot_be_listed_in_time_is_hit_at_once(
+    plant: Callable[..., Forest], monkeypatch: pytest.MonkeyPatch, deed: str, number: int
+) -> None:
+    """The program's group is signalled while the first listing is still under way, however many processes there are."""
+    forest = plant(*JOBS)
+    groups_before: list[int] = []
+
+    def slowly(root: int, spare: object) -> Iterator[Process]:
+        for process in forest.processes:
+            time.sleep(2 * grip_module._LIST_S)
+            groups_before.extend(group for kind, group, sent in forest.log if (kind, sent) == ("group", number))
+            yield process
+
+    monkeypatch.setattr(proc, "descendants", slowly)
+    grip = Grip(1)
+    grip.leader = 10
+    getattr(grip, deed)()
+    assert groups_before[0] == 10
+
+
+def test_those_who_were_stopped_before_a_hasty_freeze_stay_stopped(
+    plant: Callable[..., Forest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that the user had stopped is not continued after a freeze that began before the tree was listed."""
+    forest = plant(*JOBS)
+    forest.processes[2] = replace(forest.processes[2], state="T")
+    monkeypatch.setattr(grip_module, "_LIST_S", 0.0)
+    grip = Grip(1)
+    grip.leader = 10
+    assert grip.freeze()
+    grip.thaw()
+    assert {process.pid: process.state for process in forest.processes} == {10: "S", 20: "S", 30: "T", 21: "S"}
 
 
 def test_a_newborn_is_stopped_too(plant: Callable[..., Forest]) -> None:

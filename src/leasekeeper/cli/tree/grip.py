@@ -8,6 +8,9 @@ Each call is bounded; who needs the end state calls again.
   shell with job control, which looks after groups of its own, never sees its child stopped and does not take the pause for
   a Ctrl-Z. A freeze is done when two listings in a row show the same processes and none of them can run. Processes that the
   user had stopped before are not continued.
+- Where processes are born faster than they can be listed, the listing itself is the danger: with hundreds of them a process
+  that lists gets but a sliver of the processors. So when the first listing takes long the program's group is signalled before
+  it is complete, which one system call does; and from the second on each process is signalled as soon as it is seen.
 - **Kill** works on stopped processes too. In a frozen tree it goes children first: the death of a parent can make the kernel
   continue its stopped children (an orphaned process group), and none may run a last instruction. In a running one whole
   groups come first, since no fork can escape that.
@@ -21,7 +24,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from leasekeeper.cli.tree import proc
 from leasekeeper.cli.tree.proc import Process
@@ -34,6 +37,12 @@ _PAUSES_S = (0.0, 0.0002, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.01, 0.015, 0.02)
 # each; more only where the processors are overbooked, and there a shell may take the pause for a Ctrl-Z after this.
 _ORDERLY_S = 0.2
 
+# A listing that has not ended by then is one of a large tree, or of one that takes all the processor time.
+_LIST_S = 0.002
+
+# Where one listing takes so long there is no time for order.
+_CROWDED_S = 0.02
+
 # When traced processes (strace, a debugger) are continued again, since their tracers run.
 _TRACED_PAUSES_S = (0.001, 0.004, 0.02, 0.05)
 
@@ -44,38 +53,76 @@ class Grip:
     """Holds everything below the process ``root``.
 
     ``spare``: processes below it that are not of the tree. ``program``: process group of the program, 0 while there is none;
-    all that can be reached without /proc.
+    all that can be reached without /proc. ``leader``: the program while it is a child that nobody has reaped, so that its
+    number and its group's cannot be anybody else's; else 0. ``bury`` reaps children of ``root`` for a moment: where processes
+    die by the thousand, a listing would show little else. ``walked_s``: how long the last walk over the tree took.
     """
 
-    __slots__ = ("_orderly_until_s", "_outside", "_sent", "_theirs", "program", "root", "spare")
+    __slots__ = (
+        *("_bury", "_orderly_until_s", "_outside", "_sent", "_still", "_theirs"),
+        *("leader", "program", "root", "spare", "walked_s"),
+    )
 
-    def __init__(self, root: int, *, spare: frozenset[Key] = frozenset(), outside: Iterable[int] = ()) -> None:
+    def __init__(
+        self,
+        root: int,
+        *,
+        spare: frozenset[Key] = frozenset(),
+        outside: Iterable[int] = (),
+        bury: Callable[[], object] = lambda: None,
+    ) -> None:
         self.root = root
+        self._bury = bury
         self.spare = spare
         self.program = 0
+        self.leader = 0
         self._outside = frozenset(outside)
         self._theirs: frozenset[Key] | None = None
         self._sent: set[Key] = set()
         self._orderly_until_s = 0.0
+        self._still = False
+        self.walked_s = 0.0
 
     # -------------------------------------------------------- freeze
 
     def freeze(self) -> bool:
         """Stop every process of the tree; whether all of them stood still when this returned."""
         if self._theirs is None:
+            self._theirs = self._stopped_before()
+            self._orderly_until_s = time.monotonic() + (_ORDERLY_S if self.walked_s < _CROWDED_S else 0.0)
+        self._still = self._freeze_for_a_while()
+        return self._still
+
+    def _stopped_before(self) -> frozenset[Key]:
+        """Those that the user had stopped; the program's own group is stopped at once if finding them takes long."""
+        theirs: set[Key] = set()
+        in_time_s, hurried = time.monotonic() + _LIST_S, False
+        for process in self._walk():
             # Not those that a tracer holds: that may be for an instant, and then they would never be continued.
-            self._theirs = frozenset(p.key for p in self._listing() if p.stopped and not p.traced)
-            self._orderly_until_s = time.monotonic() + _ORDERLY_S
+            if process.stopped and not process.traced and not (hurried and process.group == self.leader):
+                theirs.add(process.key)
+            if not hurried and self.leader and time.monotonic() >= in_time_s:
+                hurried = _signal_group(self.leader, signal.SIGSTOP)
+        return frozenset(theirs)
+
+    def _freeze_for_a_while(self) -> bool:
         before: frozenset[Key] | None = None
         for pause_s in _PAUSES_S:
             time.sleep(pause_s)
-            listed = self._listing()
+            self._bury()
+            listed = self._listing() if before is None else self._chase()
             still = frozenset(process.key for process in listed if self._stands_still(process))
             if len(still) == len(listed) and still == before:
                 return True
             before = still
             self._stop([process for process in listed if process.key not in still])
         return False
+
+    def _chase(self) -> list[Process]:
+        """A listing; when order has been kept long enough, what moves is stopped as soon as it is seen."""
+        if time.monotonic() < self._orderly_until_s:
+            return self._listing()
+        return self._strike(signal.SIGSTOP, lambda process: not self._stands_still(process))
 
     def _stands_still(self, process: Process) -> bool:
         return process.stopped or (process.state == "D" and process.key in self._sent)
@@ -115,6 +162,7 @@ class Grip:
         if not proc.listable():
             _signal_group(self.program, signal.SIGCONT)
         self._theirs = None
+        self._still = False
         self._sent.clear()
 
     def _is_ours(self, process: Process) -> bool:
@@ -139,13 +187,33 @@ class Grip:
 
     def kill(self) -> None:
         """Kill every process that one listing shows; call again until none is left."""
-        listed = self._listing()
-        if self._theirs is None:
+        if self._still:
+            listed = self._listing()
+            for process in reversed(listed):
+                proc.send(process, signal.SIGKILL)
             self._signal_groups(listed, signal.SIGKILL)
-        for process in reversed(listed):
-            proc.send(process, signal.SIGKILL)
-        if self._theirs is not None:
-            self._signal_groups(listed, signal.SIGKILL)
+            return
+        _signal_group(self.leader if proc.listable() else self.program, signal.SIGKILL)
+        self._strike(signal.SIGKILL, lambda process: True)
+
+    def _strike(self, number: int, at: Callable[[Process], bool]) -> list[Process]:
+        """Signal those that ``at`` chooses, each as soon as it is seen and with its group; all that were seen alive."""
+        listed: list[Process] = []
+        pids: set[int] = set()
+        groups: set[int] = set(self._outside)
+        for process in self._walk():
+            pids.add(process.pid)
+            if not process.alive:
+                continue
+            listed.append(process)
+            if not at(process):
+                continue
+            if process.group not in groups and self._is_group_of(process.group, pids):
+                _signal_group(process.group, number)
+            groups.add(process.group)
+            proc.send(process, number)
+            self._sent.add(process.key)
+        return listed
 
     def tell(self, number: int) -> None:
         """Send a signal to every process of the tree."""
@@ -167,18 +235,25 @@ class Grip:
         return self._groups(self._listing())
 
     def _listing(self) -> list[Process]:
-        return [process for process in proc.descendants(self.root, self.spare) if process.alive]
+        return [process for process in self._walk() if process.alive]
+
+    def _walk(self) -> Iterator[Process]:
+        began_s = time.monotonic()
+        yield from proc.descendants(self.root, self.spare)
+        self.walked_s = time.monotonic() - began_s
 
     def _groups(self, listed: list[Process]) -> set[int]:
         if not proc.listable():
             return {self.program} if self.program else set()
         pids = {process.pid for process in listed}
         return {
-            group
-            for group in {process.group for process in listed} - self._outside
-            # A group whose leader lives outside the tree is somebody else's, whoever joined it.
-            if group in pids or proc.read(group) is None
+            group for group in {process.group for process in listed} - self._outside if self._is_group_of(group, pids)
         }
+
+    @staticmethod
+    def _is_group_of(group: int, pids: set[int]) -> bool:
+        # A group whose leader lives outside the tree is somebody else's, whoever joined it.
+        return group in pids or proc.read(group) is None
 
     def _signal_groups(self, listed: list[Process], number: int) -> None:
         for group in self._groups(listed):

@@ -24,6 +24,7 @@ import signal
 
 from leasekeeper.cli.tree import messages as m
 from leasekeeper.cli.tree import proc
+from leasekeeper.cli.tree.burial import Left, reap
 from leasekeeper.cli.tree.gate import Gate
 from leasekeeper.cli.tree.grip import Grip
 from leasekeeper.cli.tree.launch import TOO_LATE, Failure, fork_program, let_go, outcome
@@ -42,6 +43,8 @@ TERMINAL_STOPS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 FROZEN_LOOK_S = 0.25
 URGENT_LOOK_S = 0.001
 LEFTOVER_LOOK_S = 0.1
+# So long a turn may reap, or as long as listing the tree took: then the dead cannot crowd out those that live.
+REAP_S = 0.005
 # How long freezing may fail before the end of authority kills: a machine that slept past the end deserves a try.
 FREEZE_PATIENCE_S = 0.5
 
@@ -53,7 +56,7 @@ class Guardian:
         self.link = Link(link_fd, command)
         self.files = files
         self.gate = Gate(0.0, 0.0, held=True)
-        self.grip = Grip(os.getpid(), outside=(os.getpgid(command), os.getpgrp()))
+        self.grip = Grip(os.getpid(), outside=(os.getpgid(command), os.getpgrp()), bury=self.reap)
         self.start: m.Start | None = None
         self.terminal: Terminal | None = None
         self.lend_again = False
@@ -66,6 +69,7 @@ class Guardian:
         self.unsent: list[int] = []  # signals for a program that has not begun yet
         # The tree.
         self.childless = True
+        self.unburied = False  # more of them may be dead already
         self.killed = False
         self.killing = False
         self.kill_at_s = math.inf
@@ -117,6 +121,8 @@ class Guardian:
 
     def next_look_s(self, now_s: float) -> float:
         """When to take a turn although nothing happened."""
+        if self.unburied:
+            return now_s
         if self.killing or (self.frozen_at_s is not None and not self.settled):
             # Soon at first; what resists may be beyond our reach, and then there is no hurry.
             self.urgent_look_s = min(2 * self.urgent_look_s, FROZEN_LOOK_S)
@@ -192,7 +198,7 @@ class Guardian:
         except OSError as error:
             self.fail(Failure(126, f"{self.start.argv[0]}: {error.strerror}"))
             return
-        self.pid = self.grip.program = launched.pid
+        self.pid = self.grip.program = self.grip.leader = launched.pid
         self.report_fd = launched.report_fd
         self.failure = None
         self.childless = False
@@ -222,14 +228,14 @@ class Guardian:
             self.signal_program(self.unsent.pop(0))
 
     def reap(self) -> None:
-        """Take note of every child that ended or was stopped; orphans of the tree are among them."""
-        try:
-            while (change := os.waitpid(-1, os.WNOHANG | os.WUNTRACED)) != (0, 0):
-                if change[0] == self.pid:
-                    self.program_changed(change[1])
-            self.childless = False
-        except ChildProcessError:
-            self.childless = True
+        """Take note of children that ended or were stopped; orphans of the tree are among them."""
+        left = reap(max(REAP_S, self.grip.walked_s), self.child_changed, stops=True)
+        self.childless, self.unburied = left is Left.NONE, left is Left.MAYBE_DEAD
+
+    def child_changed(self, pid: int, status: int) -> None:
+        """A child ended or was stopped; only the program's news matter."""
+        if pid == self.pid:
+            self.program_changed(status)
 
     def program_changed(self, status: int) -> None:
         """The program ended or was stopped."""
@@ -241,7 +247,7 @@ class Guardian:
 
     def program_ended(self, status: int) -> None:
         """Bring the terminal home; ask what is left to go."""
-        self.pid = 0
+        self.pid = self.grip.leader = 0
         if self.failure is not None:
             self.fail(self.failure)
             return

@@ -50,7 +50,9 @@ class Link:
     def wait(self, until_s: float) -> None:
         """Until there is something to do, at the latest until ``until_s``."""
         self._alarm.set(until_s)
+        _listen_to_children(True)
         ready = {fd for fd, _ in self._poll.poll(self._alarm.timeout_ms(boottime()))}
+        _listen_to_children(False)
         self._alarm.clear()
         if self._wake_fd in ready:
             _drain(self._wake_fd)
@@ -87,14 +89,20 @@ class Link:
 
 
 def _wake_on_children() -> int:
-    """A descriptor that is readable when a child has changed."""
+    """A descriptor that is readable when a child has changed; only `Link.wait` listens."""
     for_poll, for_signal = os.pipe()
     os.set_blocking(for_poll, False)
     os.set_blocking(for_signal, False)
     signal.set_wakeup_fd(for_signal, warn_on_full_buffer=False)
     # Without a Python function nothing is written; the function itself has nothing to do.
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    _listen_to_children(False)
     return for_poll
+
+
+def _listen_to_children(listen: bool) -> None:
+    """Where thousands of orphans die in a second, a signal for each would leave no time to look after those that live."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK if listen else signal.SIG_BLOCK, [signal.SIGCHLD])
 
 
 def _process_fd(pid: int) -> int:

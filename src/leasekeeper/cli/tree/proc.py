@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 __all__ = ["Process", "children", "descendants", "listable", "read", "send"]
@@ -68,7 +69,7 @@ def parse(line: str) -> Process:
 
 def read(pid: int) -> Process | None:
     """The process with this pid, None when there is none."""
-    text = _text(f"{_PROC}/{pid}/stat")
+    text = _text(f"{_PROC}/{pid}/stat", whole=False)
     if not text:
         return None
     process = parse(text)
@@ -95,19 +96,23 @@ def children(pid: int) -> list[int]:
     return [process.pid for process in _everything() if process.parent == pid]
 
 
-def descendants(root: int, spare: frozenset[tuple[int, int]] = frozenset()) -> list[Process]:
-    """Every process below ``root``, parents before children; those with a key in ``spare`` are left out with what is below."""
+def descendants(root: int, spare: frozenset[tuple[int, int]] = frozenset()) -> Iterator[Process]:
+    """Every process below ``root``, parents before children; those with a key in ``spare`` are left out with what is below.
+
+    Each comes as soon as it is found: what is to be done to one need not wait for the rest of a large tree.
+    """
     of = children if _HAS_CHILDREN else _index()
-    found: list[Process] = []
     seen = {root}
     front = [root]
     while front:
         below = [pid for parent in front for pid in of(parent) if pid not in seen]
         seen.update(below)
-        fresh = [process for pid in below if (process := read(pid)) and process.key not in spare]
-        found += fresh
-        front = [process.pid for process in fresh]
-    return found
+        front = []
+        for pid in below:
+            process = read(pid)
+            if process and process.key not in spare:
+                front.append(pid)
+                yield process
 
 
 def send(process: Process, number: int) -> bool:
@@ -180,13 +185,16 @@ def _names(directory: str) -> list[str]:
         return []
 
 
-def _text(path: str) -> str:
+def _text(path: str, *, whole: bool = True) -> str:
+    """What the file says, "" when it is not there; without ``whole`` one read, which is enough for a line."""
     # Unbuffered reads of the descriptor: half the cost of open() on files this small.
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
     try:
+        if not whole:
+            return os.read(descriptor, 4096).decode("ascii", "replace")
         parts = []
         while part := os.read(descriptor, 65536):
             parts.append(part)

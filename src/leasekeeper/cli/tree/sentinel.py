@@ -12,6 +12,7 @@ import os
 import signal
 
 from leasekeeper.cli.tree import kernel
+from leasekeeper.cli.tree.burial import Left, reap
 from leasekeeper.cli.tree.grip import Grip, until_empty
 from leasekeeper.cli.tree.guardian import Guardian
 from leasekeeper.cli.tree.launch import inherited_files, let_go
@@ -24,6 +25,8 @@ DEAF_TO = (
     *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM),
     *(signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
 )
+# Reaping takes turns with killing: at least so long, and as long as finding whom to kill took.
+REAP_S = 0.005
 
 
 def main(link_fd: int, command: int) -> None:
@@ -45,7 +48,8 @@ def main(link_fd: int, command: int) -> None:
     os.close(link_fd)
     let_go(files)
     _outlive(guardian)
-    until_empty(Grip(os.getpid(), outside=(home,)).kill, _childless)
+    grip = Grip(os.getpid(), outside=(home,))
+    until_empty(grip.kill, lambda: reap(max(REAP_S, grip.walked_s)) is Left.NONE)
     os._exit(0)
 
 
@@ -68,16 +72,6 @@ def _outlive(guardian: int) -> None:
         if not os.WIFSTOPPED(status):
             return
         os.kill(guardian, signal.SIGCONT)
-
-
-def _childless() -> bool:
-    """Reap; whether no child is left."""
-    try:
-        while os.waitpid(-1, os.WNOHANG) != (0, 0):
-            pass
-    except ChildProcessError:
-        return True
-    return False
 
 
 def _occupy_standard_files() -> None:
