@@ -18,6 +18,8 @@ The contract of a guard
 =======================  =====================================================================================
 `guards.sqlite.Fence`    a table in the SQLite database that holds the data
 `guards.etcd`            compares for a transaction of your own in etcd, and a put that is guarded by them
+`guards.grant`           the token with a signature, for a resource that cannot believe whoever reaches it; at the
+                         resource a verified grant stands where a lease stands in its owner's process
 =======================  =====================================================================================
 
 One of your own
@@ -40,7 +42,7 @@ __all__ = ["Bearer", "refused"]
 
 
 class Bearer(Protocol):
-    """What a guard needs of a lease: `leasekeeper.Lease` and `leasekeeper.AsyncLease` both fit."""
+    """What a guard needs of a lease: `leasekeeper.Lease` and `leasekeeper.AsyncLease` fit, and so does a `guards.grant.Grant`."""
 
     def check(self, need: float = 0.0) -> int:
         """The token, or LeaseSuspended or LeaseLost."""
