@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import time
 import weakref
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from leasekeeper.testing.binary import EtcdBinary, find_etcd, from_path
 from leasekeeper.testing.container import ContainerProcess
 from leasekeeper.testing.flags import Membership, alone
 from leasekeeper.testing.health import Gateway, MemberStatus, TLSFiles
+from leasekeeper.testing.homes import make_home
 from leasekeeper.testing.process import ChildProcess
 
 if TYPE_CHECKING:
@@ -57,12 +57,12 @@ class EtcdServer:
     """One etcd process: a context manager that starts it, waits until it serves, and removes it.
 
     ``binary`` is a path, or what ``find_etcd()`` returned; None looks for one. ``data_dir`` None means a temporary
-    directory that goes with ``close()``, or at the latest with this process unless that is killed. ``client_port``
-    None draws a free port, kept over every restart. ``quota_bytes``, ``auth_token_ttl_s``, ``election_timeout_ms`` and
-    ``snapshot_count`` are etcd's own settings; ``extra_args`` go to its command line last. ``tls`` makes the client
-    port speak TLS and ask for certificates. ``user``, "name:password", is what this object itself shows once a test
-    has turned authentication on; it can be set later. ``fsync=False`` trades durability over a power cut, not over
-    ``kill()``, for speed, where the server knows how.
+    directory that goes with ``close()``, at the latest with this process; after a kill the next start on this machine
+    removes it. ``client_port`` None draws a free port, kept over every restart. ``quota_bytes``, ``auth_token_ttl_s``,
+    ``election_timeout_ms`` and ``snapshot_count`` are etcd's own settings; ``extra_args`` go to its command line last.
+    ``tls`` makes the client port speak TLS and ask for certificates. ``user``, "name:password", is what this object itself
+    shows once a test has turned authentication on; it can be set later. ``fsync=False`` trades durability over a power cut,
+    not over ``kill()``, for speed, where the server knows how.
 
     Not safe for use from several threads at once. Raises ConfigError for a wrong setting,
     Unavailable with the end of the server's log when it does not come up.
@@ -288,8 +288,9 @@ class EtcdServer:
 
     def _home_dir(self) -> Path:
         if self._home is None:
-            self._home = Path(tempfile.mkdtemp(prefix="leasekeeper-etcd-"))
-            self._remove_home = weakref.finalize(self, _remove, self._home, os.getpid())
+            home = make_home()
+            self._home = home.path
+            self._remove_home = weakref.finalize(self, home.remove)
         return self._home
 
     def _log_path(self) -> Path:
@@ -364,9 +365,3 @@ class EtcdServer:
         ended = f" (exit status {status})" if status is not None else ""
         log = f"; the end of its log:\n{tail}" if tail else ""
         return Unavailable(f"{what}{ended}{log}", endpoints=(self.endpoint,), operation="start", detail=tail)
-
-
-def _remove(home: Path, owner_pid: int) -> None:
-    """Remove a server's directory; a forked copy of its owner must not."""
-    if os.getpid() == owner_pid:
-        shutil.rmtree(home, ignore_errors=True)
