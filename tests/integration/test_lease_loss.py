@@ -178,7 +178,7 @@ def test_a_deleted_key_is_noticed_without_a_watch(
     keeper: Keeper, raw: RawEtcd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """C38: The own key is read back within a TTL: its deletion ends the lease also where no watch tells of it."""
-    monkeypatch.setattr(keeper._core.heart, "_watch", lambda *_: None)
+    monkeypatch.setattr(keeper._core.heart._keys, "_watch", lambda *_: None)
     lease = keeper.acquire("n", timeout=10)
     raw.delete(lease.key)
     assert lost_reason(lease) == "deleted"
@@ -186,7 +186,7 @@ def test_a_deleted_key_is_noticed_without_a_watch(
 
 def test_a_stranger_in_our_place_is_not_removed(keeper: Keeper, raw: RawEtcd, monkeypatch: pytest.MonkeyPatch) -> None:
     """C15 G1: A release of a claim whose key was replaced unnoticed deletes nothing, and the block ends in LeaseLost."""
-    monkeypatch.setattr(keeper._core.heart, "_watch", lambda *_: None)
+    monkeypatch.setattr(keeper._core.heart._keys, "_watch", lambda *_: None)
 
     def body() -> None:
         with keeper.lease("n", timeout=10) as lease:
@@ -218,7 +218,7 @@ def test_a_block_that_lost_its_key_at_the_last_moment_does_not_end_well(
     keeper: Keeper, raw: RawEtcd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """C15: A body whose key went without any news of it ends in LeaseLost, because the release finds no key to delete."""
-    monkeypatch.setattr(keeper._core.heart, "_watch", lambda *_: None)
+    monkeypatch.setattr(keeper._core.heart._keys, "_watch", lambda *_: None)
 
     def body() -> None:
         with keeper.lease("n", timeout=10) as lease:

@@ -63,3 +63,18 @@ def test_a_refusing_server_gets_no_more_leases(etcd: EtcdServer, namespace: str)
         mid.off()
         assert all(lease.wait(timeout=20) == lease.token for lease in [*leases, more])
         assert {request.ID for request in mid.requests("LeaseGrant", pb.LeaseGrantRequest)} == {more.lease_id}
+
+
+def test_keys_are_read_in_the_end_where_most_reads_are_refused(etcd: EtcdServer, namespace: str) -> None:
+    """C42: While etcd refuses two of three transactions as too many, and so a part of every look at all keys, leases are HELD."""
+    busy = refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, "etcdserver: too many requests")
+    with Intermediary(etcd.endpoint) as mid, Keeper(mid.endpoint, namespace=namespace, timing=Timing(ttl=5)) as keeper:
+        leases = [keeper.acquire(f"n{number}", timeout=10) for number in range(520)]
+        calls = count()
+        mid.on("Txn", busy, when=lambda _: next(calls) % 3 != 0)
+        session = leases[0]._session
+        for _ in range(3):
+            read_s = session.read_s
+            until(lambda: session.read_s > read_s)  # noqa: B023 - called in this round only
+        assert {lease.wait(timeout=20) for lease in leases} == {lease.token for lease in leases}
+        mid.off()

@@ -203,6 +203,34 @@ def test_a_claim_that_a_restore_brings_back_does_not_block_its_name(
             assert held.wait(timeout=10) == held.token
 
 
+def test_a_keeper_that_only_holds_hears_of_a_new_epoch(own_etcd: EtcdServer, namespace: str, tmp_path: Path) -> None:
+    """A30 G2: Through a restore and a bump, a lease from before the backup goes on and one from after it is LOST.
+
+    Claims given back since then are swept away although the keeper acquires nothing any more.
+    """
+    raw = RawEtcd(own_etcd.endpoint)
+    with Keeper(own_etcd.endpoint, namespace=namespace, timing=TIMING) as keeper:
+        held = keeper.acquire("held", timeout=10)
+        given_back = keeper.acquire("given back", timeout=10)
+        snapshot = own_etcd.snapshot(tmp_path / "snapshot")
+        given_back.release()
+        for _ in range(200):
+            raw.put("churn")
+        later = keeper.acquire("later", timeout=10)
+        session = held._session
+        own_etcd.restore(snapshot)
+        restored_s = keeper._core.now()
+        until(lambda: later.state is State.LOST)
+        until(lambda: session.read_s > restored_s)
+        # Nobody has vouched for the store yet, so nothing was changed in it.
+        assert {claim.key for claim in raw.claims(namespace)} == {held.key, given_back.key}
+        number = bump(own_etcd.endpoint, namespace)
+        until(lambda: [claim.key for claim in raw.claims(namespace)] == [held.key])
+        assert keeper._core.ctx.epoch.number == number
+        assert held.wait(timeout=20) == held.token
+        assert keeper.verify("held", held.token)
+
+
 def test_a_waiter_through_a_restore_is_told_or_goes_on_under_the_new_epoch(
     own_etcd: EtcdServer, namespace: str, tmp_path: Path
 ) -> None:

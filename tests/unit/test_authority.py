@@ -221,6 +221,7 @@ def test_a_lapse_is_counted_when_it_is_over() -> None:
     _held = own(session)
     assert not session.confirm(11.0, 10, 11.1)
     assert session.lapses == 0
+    session.begin_reading(11.1)
     assert session.reprove(11.2)
     session.read_s = 11.2
     assert (session.lapses, session.proof_s) == (1, 11.0)

@@ -13,7 +13,8 @@ Rules:
   more.
 - Where etcd refuses beats or reads in a way that only a person can mend (no login, no rights), a lease is not waited for
   beyond its TTL.
-- What a read-back shows counts for the claims that it was begun for: a key may have gone to another claim meanwhile.
+- What a read-back shows counts for the claims that it was begun for: a key may have gone to another claim meanwhile. It
+  proves what all of its keys prove, from when it was begun. Keys that could not be read are asked for again, the others not.
 - A key that seems gone shuts its gate at once; the next confirmed beat, sent for it, then tells ``deleted`` from
   ``revoked``. One beat asks for all keys that went together.
 - A session with nobody claiming through it does not beat; after a TTL of that it is revoked.
@@ -40,7 +41,7 @@ from leasekeeper.protocol.actions import (
     Sweep,
     Vacate,
 )
-from leasekeeper.protocol.authority import Input, State, is_own
+from leasekeeper.protocol.authority import NEVER, Input, State, is_own
 
 if TYPE_CHECKING:
     from leasekeeper.protocol import etcd_pb2 as pb
@@ -72,8 +73,11 @@ class _Pulse:
     # Etcd refuses what would prove it, and waiting does not help.
     refused: bool = False
     idle_since: float | None = None
-    # When the read-back in the air was started, and for which slots; True for those that were owned then.
-    reading_since: float | None = None
+    # When the read-back under way was begun, whether an answer is awaited, whether another one is wanted after it, and for
+    # which slots its keys are still to be read; True for those that were owned then.
+    reading_since: float = NEVER
+    asking: bool = False
+    wanted: bool = False
     reading: dict[bytes, tuple[Slot, bool]] = field(default_factory=dict)
     flying: dict[int, float] = field(default_factory=dict)
     # Claims whose key seems gone, with the number of the first beat whose answer will tell why.
@@ -175,22 +179,35 @@ class Heartbeat:
         return actions
 
     def _read_backs(self, pulse: _Pulse, now_s: float) -> list[Action]:
-        if pulse.reading_since is not None or now_s < pulse.read_back_at:
+        if pulse.asking or now_s < pulse.read_back_at:
             return []
         return self._read(pulse, now_s)
 
     def _read(self, pulse: _Pulse, now_s: float) -> list[Action]:
-        pulse.read_back_at = now_s + pulse.session.timing.ttl * READ_BACK_SHARE
-        pulse.reading = {
-            slot.key: (slot, _owned(slot))
-            for slot in list(pulse.session.slots.values())
-            if slot.leaving or _owned(slot)
-        }
+        """Ask for what the read-back under way has not read yet or, where that is of no use any more, for everything."""
+        session = pulse.session
+        if now_s - pulse.reading_since >= session.timing.ttl or not session.served(now_s):
+            session.begin_reading(now_s)
+            pulse.reading_since, pulse.wanted = now_s, False
+            pulse.reading = {
+                slot.key: (slot, _owned(slot)) for slot in list(session.slots.values()) if slot.leaving or _owned(slot)
+            }
         if not pulse.reading:
-            pulse.session.read_s = now_s
-            return self._proven(pulse, now_s) if pulse.session.reprove(now_s) else []
-        pulse.reading_since = now_s
-        return [ReadBack(pulse.session, tuple(pulse.reading))]
+            return self._have_read(pulse, now_s)
+        pulse.asking = True
+        return [ReadBack(session, tuple(pulse.reading))]
+
+    def _have_read(self, pulse: _Pulse, now_s: float) -> list[Action]:
+        """Every key of the read-back has been read since it was begun."""
+        since, pulse.reading_since = pulse.reading_since, NEVER
+        session = pulse.session
+        session.read_s = max(session.read_s, since)
+        pulse.read_back_at = now_s if pulse.wanted else since + session.timing.ttl * READ_BACK_SHARE
+        actions = self._proven(pulse, now_s) if session.reprove(now_s) else []
+        if session.pending_s > NEVER:
+            # Read before the beat that waits for it was sent: it shows nothing about the time after.
+            actions += self._read(pulse, now_s)
+        return actions
 
     def _idle(self, pulse: _Pulse, now_s: float) -> list[Action]:
         pulse.late_at = pulse.next_at = math.inf
@@ -222,7 +239,7 @@ class Heartbeat:
         actions = self._answer_questions(pulse, number, now_s)
         if session.confirm(sent_s, ttl, now_s):
             return actions + self._proven(pulse, now_s)
-        return actions if pulse.reading_since is not None else actions + self._read(pulse, now_s)
+        return actions if pulse.asking else actions + self._read(pulse, now_s)
 
     def failed(self, session: Session, number: int, why: str, now_s: float, *, refused: bool = False) -> list[Action]:
         """A beat came to nothing: its connection broke, its member refused (``refused``: for good)."""
@@ -259,25 +276,28 @@ class Heartbeat:
         pulse.next_at = min(pulse.next_at, max(now_s, pulse.sent_at + MISS_PAUSE_S))
         return [Changed(authority, State.SUSPENDED)] if authority.turn(Input.PAUSE) else []
 
-    def read_back(self, session: Session, found: Mapping[bytes, pb.KeyValue | None], now_s: float) -> list[Action]:
-        """The keys of a `ReadBack` as they are now; None stands for a key that does not exist."""
+    def read_back(
+        self, session: Session, found: Mapping[bytes, pb.KeyValue | None], now_s: float, *, refused: bool = False
+    ) -> list[Action]:
+        """Keys of a `ReadBack` as they are now; None stands for a key that does not exist.
+
+        Those that are missing in ``found`` could not be read (``refused``: and never will be). They are asked for again soon;
+        the others count for what they show, and nothing is proven before all have been read.
+        """
         pulse = self._pulses.get(session.lease_id)
-        if pulse is None:
+        if pulse is None or not pulse.asking:
             return []
-        since, pulse.reading_since = pulse.reading_since, None
-        asked, pulse.reading = pulse.reading, {}
+        pulse.asking = False
         actions: list[Action] = []
         for key, kv in found.items():
-            slot, owned = asked.get(key, (None, False))
+            slot, owned = pulse.reading.pop(key, (None, False))
             if slot is not None:
                 actions += self._check(slot, owned, kv, now_s)
-        if since is not None:
-            session.read_s = max(session.read_s, since)
-        if since is None or since < session.pending_sent_s:
-            # Read before the beat that waits for it was sent: it shows nothing about the time after.
-            return actions + self._read(pulse, now_s)
-        if session.reprove(now_s):
-            actions += self._proven(pulse, now_s)
+        if not pulse.reading:
+            return actions + self._have_read(pulse, now_s)
+        pulse.refused = refused
+        # At once as long as each time brings some of them, else as soon as a beat would be repeated.
+        pulse.read_back_at = now_s + (MISS_PAUSE_S if found else session.timing.beat_late_s)
         return actions
 
     def _check(self, slot: Slot, owned: bool, kv: pb.KeyValue | None, now_s: float) -> list[Action]:
@@ -299,20 +319,15 @@ class Heartbeat:
         return []
 
     def read_back_failed(self, session: Session, now_s: float, *, refused: bool = False) -> list[Action]:
-        """The keys could not be read: try again soon; nothing is proven meanwhile. ``refused``: and never will be."""
-        pulse = self._pulses.get(session.lease_id)
-        if pulse is not None:
-            pulse.refused = refused
-            pulse.reading_since = None
-            pulse.read_back_at = now_s + session.timing.beat_late_s
-        return []
+        """No key could be read: try again soon; nothing is proven meanwhile. ``refused``: and never will be."""
+        return self.read_back(session, {}, now_s, refused=refused)
 
     def read_soon(self, session: Session, now_s: float) -> list[Action]:
         """Something happened to a key that its watch cannot explain: read all held keys now."""
         pulse = self._pulses.get(session.lease_id)
         if pulse is None:
             return []
-        pulse.read_back_at = now_s
+        pulse.read_back_at, pulse.wanted = now_s, pulse.reading_since > NEVER
         return self._read_backs(pulse, now_s)
 
     # ------------------------------------------------------------ leases

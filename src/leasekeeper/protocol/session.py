@@ -159,6 +159,8 @@ class Session:
         "prepared",
         "proof_s",
         "read_s",
+        "reading_s",
+        "ready_s",
         "retired",
         "slots",
         "timing",
@@ -177,8 +179,9 @@ class Session:
         self.timing = timing
         self.proof_s = proof_s
         # A beat confirmed after authority had lapsed, waiting for the keys to be read back: its proof, and when it was sent.
-        self.pending_s = NEVER
-        self.pending_sent_s = NEVER
+        self.pending_s = self.pending_sent_s = NEVER
+        # When the read-back under way was begun, and the best proof of a beat sent before, for which it will count.
+        self.reading_s = self.ready_s = NEVER
         # When the held keys were last asked for and found. A beat speaks of the lease; only reading speaks of them.
         self.read_s = proof_s
         # How often authority has lapsed and had to be proven again.
@@ -219,19 +222,38 @@ class Session:
             return True
         if proof_s > self.pending_s:
             self.pending_s, self.pending_sent_s = proof_s, sent_s
+        if sent_s <= self.reading_s:
+            self.ready_s = max(self.ready_s, proof_s)
         return False
 
     def _keys_known(self, at_s: float) -> bool:
         return at_s - self.read_s < self.timing.ttl or not self.authorities()
 
+    def begin_reading(self, now_s: float) -> None:
+        """The held keys are about to be read: it will count for what was confirmed of beats sent until now."""
+        self.reading_s, self.ready_s = now_s, self.pending_s
+
+    def served(self, now_s: float) -> bool:
+        """Whether the read-back under way will let a confirmation count, if one waits."""
+        return self.pending_s == NEVER or revives(now_s - self.ready_s, self.timing)
+
     def reprove(self, now_s: float) -> bool:
-        """The keys were read back after a pending confirmation: let it count, unless it has lapsed in turn."""
-        proof_s, self.pending_s, self.pending_sent_s = self.pending_s, NEVER, NEVER
-        if self.gone or not revives(now_s - proof_s, self.timing):
+        """The keys have been read back: let the confirmation that waited for it count, unless it has lapsed in turn.
+
+        One of a beat that was sent later waits for the next read-back, or counts at once like any other after this one.
+        """
+        proof_s, sent_s = self.pending_s, self.pending_sent_s
+        ready_s, self.ready_s = self.ready_s, NEVER
+        if sent_s <= self.reading_s or not revives(now_s - proof_s, self.timing):
+            self.pending_s = self.pending_sent_s = NEVER
+        if self.gone or not revives(now_s - ready_s, self.timing):
             return False
         if not revives(self.age(now_s), self.timing):
             self.lapses += 1
-        self.proof_s = max(self.proof_s, proof_s)
+        self.proof_s = max(self.proof_s, ready_s)
+        if self.pending_s > NEVER and self._keys_known(sent_s):
+            self.proof_s = max(self.proof_s, proof_s)
+            self.pending_s = self.pending_sent_s = NEVER
         return True
 
     def shut(self) -> None:

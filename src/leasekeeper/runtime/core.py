@@ -112,6 +112,8 @@ class Core:
         self.heart.vacate = self.sessions.vacate
         self.heart.sweep = self._sweep
         self.heart.revoke = self._revoke
+        self.heart.epoch_key = keys.epoch
+        self.heart.take_in = lambda epoch: self.ctx.take_in(epoch)
         self._life: Callable[[], Life | None] = lambda: None
         fork.register(self)
 

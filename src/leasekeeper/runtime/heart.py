@@ -11,12 +11,12 @@ import logging
 import sys
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
+from leasekeeper.errors import ConfigError
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol.actions import (
     Action,
@@ -32,19 +32,21 @@ from leasekeeper.protocol.actions import (
     Sweep,
     Vacate,
 )
-from leasekeeper.protocol.authority import NEVER
 from leasekeeper.protocol.heartbeat import Heartbeat
+from leasekeeper.protocol.keys import read_epoch
 from leasekeeper.protocol.plan import KEEP_ALIVE, Call, Cause, Fault
 from leasekeeper.runtime.events import BeatMissed, Event, StateChanged
 from leasekeeper.runtime.mailbox import Mailbox
 from leasekeeper.runtime.reading import Reading
 from leasekeeper.runtime.signals import Flag
+from leasekeeper.runtime.watches import KeyWatches
 from leasekeeper.wire.engine import Attempt
 from leasekeeper.wire.watch import News
 from leasekeeper.wire.worker import Worker
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.authority import Authority, Reason, State
+    from leasekeeper.protocol.keys import Epoch
     from leasekeeper.protocol.session import Session, Slot, Tending
     from leasekeeper.runtime.announce import Announcer
     from leasekeeper.wire.engine import Engine, Exchange, Outcome, Step
@@ -76,11 +78,9 @@ class Heart:
         self._observe = observe
         self._beats = Heartbeat()
         self._inbox: Mailbox[Callable[[], Iterable[Action]] | None] = Mailbox()
-        self._newcomers: deque[Slot] = deque()
+        self._keys = KeyWatches(hub, now, self._key_news)
         # On which connection the last beat of a session went out.
         self._last: weakref.WeakKeyDictionary[Session, Connection] = weakref.WeakKeyDictionary()
-        # When a watch of a session last ended without telling what happened.
-        self._blind_s: weakref.WeakKeyDictionary[Session, float] = weakref.WeakKeyDictionary()
         self._pulsing = threading.Lock()
         # Around every transition of a lease, whichever thread makes it; never held across anything that waits.
         self.transition = threading.Lock()
@@ -92,6 +92,9 @@ class Heart:
         self.vacate: Callable[[Slot], None] = lambda _: None
         self.sweep: Callable[[Session], None] = lambda _: None
         self.revoke: Callable[[Session], None] = lambda _: None
+        # Set by the core: where the epoch is read, and who wants to know it.
+        self.epoch_key = b""
+        self.take_in: Callable[[Epoch], None] = lambda _: None
 
     # ------------------------------------------------------------ from other threads
 
@@ -103,7 +106,7 @@ class Heart:
 
     def adopt(self, slot: Slot) -> None:
         """Watch the key of a claim that is owned now; soon, so that a claim given back at once costs no watch."""
-        self._newcomers.append(slot)
+        self._keys.adopt(slot)
 
     def confirmed(self, session: Session, sent_s: float, ttl: int) -> None:
         """A beat outside the schedule was answered, and somebody waits to go on: it counts at once, in that thread."""
@@ -178,7 +181,7 @@ class Heart:
     def _round(self) -> None:
         try:
             self._do(self._decide(self._beats.due))
-            self._watch_newcomers()
+            self._keys.watch_newcomers()
             self._hub.tick(self._now())
             self._engine.tidy()
         finally:
@@ -283,22 +286,34 @@ class Heart:
         return self._decide(partial(self._beats.failed, refused=refused), session, number, why)
 
     def _read_back(self, session: Session, keys: tuple[bytes, ...], *, singly: bool = False) -> None:
-        reading = Reading(keys, singly=singly)
+        reading = Reading((*keys, self.epoch_key), singly=singly)
         for chunk in reading.chunks:
             exchange = self._engine.exchange(reading.call(chunk, session.timing.pause_s), self._engine.beats)
-            self._start(exchange, partial(self._read, session, reading, chunk))
+            self._start(exchange, partial(self._read, session, reading, chunk, keys))
 
-    def _read(self, session: Session, reading: Reading, chunk: tuple[bytes, ...], result: Any) -> list[Action]:
+    def _read(
+        self, session: Session, reading: Reading, chunk: tuple[bytes, ...], keys: tuple[bytes, ...], result: Any
+    ) -> list[Action]:
         if not reading.take(chunk, result):
             return []
         if reading.full and not reading.singly:
-            self._read_back(session, tuple(key for chunk in reading.chunks for key in chunk), singly=True)
+            self._read_back(session, keys, singly=True)
             return []
-        if reading.failed:
-            return self._decide(partial(self._beats.read_back_failed, refused=reading.refused), session)
-        actions = self._decide(self._beats.read_back, session, reading.found)
-        self._watch_again(session, reading.revision)
+        found = reading.found
+        if self.epoch_key in found:
+            self._post(partial(self._take_in, found.pop(self.epoch_key)))
+        actions = self._decide(partial(self._beats.read_back, refused=reading.refused), session, found)
+        if found:
+            self._keys.read(session, reading.revision)
         return actions
+
+    def _take_in(self, kv: pb.KeyValue | None) -> list[Action]:
+        """The epoch was read along with held keys, to which only a rise of it matters."""
+        try:
+            self.take_in(read_epoch([] if kv is None else [kv]))
+        except ConfigError:
+            pass  # a record that cannot be trusted: whoever acquires is told
+        return []
 
     def _missed(self, session: Session, in_a_row: int, why: str) -> None:
         connection = self._last.get(session)
@@ -310,24 +325,6 @@ class Heart:
         self._observe(BeatMissed(session.lease_id, in_a_row, endpoint, why, age_s))
 
     # ------------------------------------------------------------ keys
-
-    def _watch_newcomers(self) -> None:
-        while self._newcomers:
-            slot = self._newcomers.popleft()
-            if slot.authority is not None and not slot.leaving:
-                self._watch(slot)
-
-    def _watch(self, slot: Slot, start: int = 0) -> None:
-        """Watch an owned key from its creation or from ``start`` on.
-
-        The watch knows the slot only, so that it keeps nobody's lease alive.
-        """
-        if slot.watching is not None:
-            return
-        told = partial(self._key_news, weakref.ref(slot), slot.create_revision)
-        slot.watching = self._hub.watch(slot.key, max(start, slot.create_revision + 1), told, puts=True)
-        if slot.leaving:
-            self.forget(slot)
 
     def _key_news(self, ref: weakref.ref[Slot], create_revision: int, news: News) -> None:
         self._post(partial(self._heard, ref, create_revision, news))
@@ -343,26 +340,12 @@ class Heart:
         if news is News.DELETED:
             return self._decide(self._beats.key_gone, authority)
         # Written by somebody, or the history is gone: read it now, and watch again from the next reading on.
-        self._blind_s[authority.session] = self._now()
+        self._keys.blinded(authority.session)
         return self._decide(self._beats.read_soon, authority.session)
-
-    def _watch_again(self, session: Session, revision: int) -> None:
-        """Watch the keys whose watch has ended, from where they were read to be still there.
-
-        Not at once: where every watch is refused, that would be a storm.
-        """
-        if self._now() - self._blind_s.get(session, NEVER) < session.timing.beat_s:
-            return
-        for slot in list(session.slots.values()):
-            authority = slot.authority
-            if authority is not None and not authority.shown.final and slot.watching is None:
-                self._watch(slot, revision + 1)
 
     def forget(self, slot: Slot) -> None:
         """Stop watching a key; from any thread."""
-        watched, slot.watching = slot.watching, None
-        if watched is not None:
-            watched.close()
+        self._keys.forget(slot)
 
     # ------------------------------------------------------------ sessions
 

@@ -1,4 +1,4 @@
-"""One read-back of held keys, in as many transactions as they need."""
+"""One read-back of held keys, and of the epoch with them, in as many transactions as they need."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ OPS_MAX = 128
 
 
 class Reading:
-    """Collects the answers; `take` says when there are no more to come.
+    """Collects the answers; `take` says when there are no more to come. What could not be read is not in ``found``.
 
     ``singly``: one plain read for each key. For a full etcd of those releases that refuse every transaction then, also one
     that only reads (3.5.1 does).
     """
 
-    __slots__ = ("_outstanding", "chunks", "failed", "found", "full", "refused", "revision", "singly")
+    __slots__ = ("_outstanding", "chunks", "found", "full", "refused", "revision", "singly")
 
     def __init__(self, keys: tuple[bytes, ...], *, singly: bool = False) -> None:
         size = 1 if singly else OPS_MAX
@@ -29,8 +29,7 @@ class Reading:
         self.chunks = [keys[i : i + size] for i in range(0, len(keys), size)]
         self._outstanding = len(self.chunks)
         self.found: dict[bytes, pb.KeyValue | None] = {}
-        self.failed = False
-        # It failed in a way that only a person can mend; because etcd is full.
+        # Some of it failed in a way that only a person can mend; because etcd is full.
         self.refused = False
         self.full = False
         # The lowest at which any of them was read: what happened later, a watch from there tells.
@@ -47,7 +46,6 @@ class Reading:
         self._outstanding -= 1
         answers = _answers(result)
         if len(answers) != len(chunk):
-            self.failed = True
             if isinstance(result, Fault):
                 self.refused |= result.lasting
                 self.full |= result.cause is Cause.NO_SPACE
