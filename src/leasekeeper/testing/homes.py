@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-try:
+if sys.platform != "win32":
     import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["Home", "make_home"]
 
@@ -51,7 +50,7 @@ def make_home() -> Home:
 
 
 def _lock(home: Path) -> int:
-    if fcntl is None:
+    if sys.platform == "win32":
         return -1
     # Nobody may find a lock that is not held: it gets its name when it is.
     fresh = home / "lock.new"
@@ -66,7 +65,7 @@ def _lock(home: Path) -> int:
 
 
 def _abandoned() -> Iterator[Path]:
-    if fcntl is None:
+    if sys.platform == "win32":
         return
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         try:
