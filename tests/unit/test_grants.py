@@ -130,10 +130,13 @@ def test_a_text_shows_in_no_repr(lease: Ticket) -> None:
     grant = lease.grant()
     assert grant.text not in f"{grant!r} {grant}"
     assert "replica-1" in repr(grant)
-    for wrong in (grant.text + "!", grant.text[:-1], "x" + grant.text, grant.text * 20):
+    payload = grant.text.split(".")[2]
+    for wrong in (grant.text + "!", grant.text[:-1], "x" + grant.text, grant.text * 20, payload):
         with pytest.raises(LeasekeeperError) as caught:
             accept(lease.verifier(), wrong)
-        assert grant.text.split(".")[2][:20] not in f"{caught.value} {vars(caught.value)}"
+        assert payload[:12] not in f"{caught.value} {vars(caught.value)}"
+    with pytest.raises(ConfigError, match=r"version='grant2': expected grant1"):
+        accept(lease.verifier(), grant.text.replace("grant1", "grant2"))
 
 
 def test_the_largest_grant_fits(lease: Ticket) -> None:

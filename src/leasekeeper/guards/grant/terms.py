@@ -23,6 +23,7 @@ MS_MAX = 2**53 - 1
 
 VERSION = "grant1"
 FORM = re.compile(r"grant1\.([A-Za-z0-9_-]{1,64})\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)")
+OTHER_VERSION = re.compile(r"(grant[0-9]{1,4})\.")
 CLAIM = re.compile(r"[!-~]{1,64}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -108,7 +109,8 @@ def split(text: object) -> Parts:
         shown = f"{len(text)} characters" if isinstance(text, str) else type(text).__name__
         raise ConfigError(field="grant", value=shown, expected=f"text of at most {TEXT_MAX} characters")
     if not text.startswith(f"{VERSION}."):
-        raise _wrong("version", text.partition(".")[0][:16], f"{VERSION}; other versions cannot be read here")
+        other = OTHER_VERSION.match(text)
+        raise _wrong("version", other[1] if other else "something else", f"{VERSION}, the only one that is known here")
     form = FORM.fullmatch(text)
     if form is None:
         raise ConfigError(
