@@ -4,6 +4,7 @@ A marker is an HTML comment on the line before a block (an empty line may stand 
 block of Python or shell runs, in the order of the page; none can be left out in silence.
 
     <!-- skip: REASON -->      do not run the next block; the reason is shown with the test's result
+    <!-- needs: PACKAGE -->    do not run the next block where this optional package is not installed; shown as skipped
     <!-- raises: NAME -->      the next Python block must end in the exception of that name
     <!-- exit: N -->           the last command of the next console block must exit with N, not 0
     <!-- file: PATH -->        do not run the next block: write it to PATH in the page's directory
@@ -23,6 +24,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 RUN = frozenset({"python", "console", "bash"})
@@ -31,7 +33,7 @@ RUN = frozenset({"python", "console", "bash"})
 SHOWN = frozenset({"ini", "json", "proto", "sql", "text", "toml", "yaml"})
 """Languages whose blocks are only shown."""
 
-MARKERS = frozenset({"skip", "raises", "exit", "file", "output", "setup"})
+MARKERS = frozenset({"skip", "needs", "raises", "exit", "file", "output", "setup"})
 
 SHORTEST_REASON = 10
 """A reason to skip has at least this many characters."""
@@ -56,6 +58,9 @@ class Block:
     @property
     def skipped(self) -> str:
         """Why the block does not run; empty when it does."""
+        needs = self.markers.get("needs")
+        if needs and find_spec(needs) is None:
+            return f"needs the package {needs}"
         return self.markers.get("skip", "")
 
 

@@ -99,6 +99,14 @@ def test_skipped_blocks_do_not_run(reader: Reader) -> None:
     assert follow(reader, f"{skipped}<!-- output -->\n```text\nx\n```\n").output is None
 
 
+def test_blocks_that_need_a_package_run_where_it_is(reader: Reader) -> None:
+    """A block that needs an optional package runs where that is installed, and is skipped with this reason elsewhere."""
+    follow(reader, "<!-- needs: no_such_package -->\n```python\n1 / 0\n```\n")
+    assert read(reader.page)[0].skipped == "needs the package no_such_package"
+    with pytest.raises(ZeroDivisionError):
+        follow(reader, "<!-- needs: pytest -->\n```python\n1 / 0\n```\n")
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
