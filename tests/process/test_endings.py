@@ -198,6 +198,60 @@ def test_a_keeper_dropped_by_one_of_its_own_callbacks_ends(
     until(lambda: not new_threads())
 
 
+@pytest.mark.parametrize("at", ["shutting the gates", "revoking"])
+def test_ctrl_c_while_closing_leaves_nothing(
+    etcd: EtcdServer, namespace: str, new_threads: Threads, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """C10: Ctrl-C during the close of a keeper comes out, and all the same its gates are shut and its leases revoked."""
+    raw = RawEtcd(etcd.endpoint)
+    keeper = Keeper(etcd.endpoint, namespace=namespace, timing=Timing(ttl=60))
+    lease = keeper.acquire("n", timeout=10)
+    struck: list[bool] = []
+
+    def strike(call: Callable[..., object]) -> Callable[..., object]:
+        def once(*args: object) -> object:
+            if not struck:
+                struck.append(True)
+                raise KeyboardInterrupt
+            return call(*args)
+
+        return once
+
+    whose, what = (keeper._core.heart, "lose") if at == "shutting the gates" else (keeper._core, "_revoke_all")
+    monkeypatch.setattr(whose, what, strike(getattr(whose, what)))
+    with pytest.raises(KeyboardInterrupt):
+        keeper.close()
+    assert lease.state is State.LOST
+    assert not raw.claims(namespace)
+    assert not new_threads()
+
+
+def test_a_close_that_ctrl_c_cut_short_is_made_up_for(
+    etcd: EtcdServer, namespace: str, new_threads: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C10: Where Ctrl-C allowed nothing at all, another close does everything, and so does nobody's having the keeper."""
+    raw = RawEtcd(etcd.endpoint)
+
+    def strike(_: float) -> None:
+        raise KeyboardInterrupt
+
+    for drop in (False, True):
+        keeper = Keeper(etcd.endpoint, namespace=namespace, timing=Timing(ttl=60))
+        lease = keeper.acquire("n", timeout=10)
+        with monkeypatch.context() as patch:
+            patch.setattr(keeper._core, "_shut", strike)
+            with pytest.raises(KeyboardInterrupt):
+                keeper.close()
+        assert lease.check() == lease.token
+        if not drop:
+            keeper.close()
+            assert lease.state is State.LOST
+        del keeper, lease
+        gc.collect()
+        until(lambda: not raw.claims(namespace))
+        until(lambda: not new_threads())
+
+
 def test_a_keeper_that_was_never_used_starts_nothing_when_it_is_dropped(new_threads: Threads) -> None:
     """No thread is started before first use, and none for the end of what was never used."""
     for _ in range(50):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dis
+import sys
+import threading
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -9,7 +13,7 @@ import pytest
 from leasekeeper.errors import ConfigError
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol.plan import Cause, Fault, Kind
-from leasekeeper.wire.auth import REFUSED_S, Login
+from leasekeeper.wire.auth import REFUSED_S, Joining, Login
 
 SECRET = "s3cret-passphrase"
 
@@ -162,3 +166,27 @@ def test_all_who_wait_for_a_login_hear_how_it_ended() -> None:
     assert ending is not None
     assert ending.result(0) is fault
     assert found.join()[1]
+
+
+def test_ctrl_c_while_waiting_for_a_login_takes_it_from_nobody() -> None:
+    """C10: Ctrl-C that strikes where a lock has just been taken gives it back, so that whoever ends the login does not hang."""
+    ending: Future[Exception | None] = Future()
+
+    def strike(frame: Any, event: str, _: object) -> Any:
+        if frame.f_code is threading.Condition.__enter__.__code__:
+            frame.f_trace_opcodes = True
+            if event == "opcode" and frame.f_code.co_code[frame.f_lasti] == dis.opmap["RETURN_VALUE"]:
+                raise KeyboardInterrupt
+        return strike
+
+    before = sys.gettrace()
+    sys.settrace(strike)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Joining(ending, 5.0).block()
+    finally:
+        sys.settrace(before)
+    ends = threading.Thread(target=ending.set_result, args=(None,), daemon=True)
+    ends.start()
+    ends.join(10.0)
+    assert not ends.is_alive()

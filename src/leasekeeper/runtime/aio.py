@@ -7,7 +7,6 @@ loops, one after the other or at once, and nothing is cached per loop.
 from __future__ import annotations
 
 import asyncio
-import threading
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -18,6 +17,7 @@ from leasekeeper.runtime.blocking import SLICE_S, jittered
 from leasekeeper.runtime.signals import WatchFlag
 from leasekeeper.wire.engine import Attempt
 from leasekeeper.wire.standing import stand_by
+from leasekeeper.wire.worker import begin
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -209,5 +209,5 @@ async def on_thread(call: Callable[[], None], name: str) -> None:
             except RuntimeError:
                 pass  # the loop was closed; nobody waits any more
 
-    threading.Thread(target=run, name=name, daemon=True).start()
+    begin(run, name)
     await done.wait()

@@ -37,6 +37,7 @@ from leasekeeper.wire.auth import Login
 from leasekeeper.wire.channel import TLS, Channel, Channels, parse_endpoints
 from leasekeeper.wire.engine import Engine
 from leasekeeper.wire.watch import WatchHub
+from leasekeeper.wire.worker import Worker
 
 __all__ = ["Core", "observers"]
 
@@ -114,6 +115,7 @@ class Core:
         self.heart.revoke = self._revoke
         self.heart.epoch_key = keys.epoch
         self.heart.take_in = lambda epoch: self.ctx.take_in(epoch)
+        self._closer = Worker(self.close, "leasekeeper-close")
         self._life: Callable[[], Life | None] = lambda: None
         fork.register(self)
 
@@ -255,8 +257,15 @@ class Core:
 
     def abandon(self) -> None:
         """Nobody is left who could use or close it. Claims that were dropped in the same moment are given up first."""
-        if self.used and not (self.forked or self.closed) and HERE[0]:
+        if not self.used or self.forked or self._ended or not HERE[0]:
+            return
+        if not self.closed:
             self.background.detach(self._close_later)
+            return
+        try:
+            self._closer.start()  # Ctrl-C struck whoever was closing it
+        except RuntimeError:
+            pass  # no thread can be started any more
 
     def _close_later(self) -> Plan[None]:
         self.background.detach(self._close_now)
@@ -284,11 +293,18 @@ class Core:
             self._shut(until)  # for sessions that were being opened
             self._revoke_all(until)
         finally:
-            self.background.close(max(LAST_BIT_S, until - self.now()))
-            self.hub.close()
-            self.announcer.close(max(LAST_BIT_S, until - self.now()))
-            self.engine.close()
-            self._ended = True
+            self._end(until)
+
+    def _end(self, until: float) -> None:
+        """The last part of closing, and after Ctrl-C all that it left undone; what is not revoked yet gets one more try."""
+        self._shut(until)
+        for lease_id in tuple(self._unrevoked):
+            self.background.detach(partial(revoke, lease_id, REVOKE_S))
+        self.background.close(max(LAST_BIT_S, until - self.now()))
+        self.hub.close()
+        self.announcer.close(max(LAST_BIT_S, until - self.now()))
+        self.engine.close()
+        self._ended = True
 
     def _shut(self, until: float) -> None:
         """Shut every gate, wake everybody and cut off what they wait for. Nothing is sent."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from leasekeeper.errors import ConfigError
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol.plan import Cause, Fault, Kind
+from leasekeeper.wire.interruption import let_go
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,6 +124,9 @@ class Joining:
             error = self._ending.result(self._timeout_s)
         except concurrent.futures.TimeoutError:
             raise Fault(Kind.NOT_SENT, text="the login takes too long", operation="Authenticate") from None
+        except BaseException as error:
+            let_go(error)  # or whoever ends the login would wait for ever
+            raise
         if error is not None:
             raise error
 

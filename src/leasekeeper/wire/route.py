@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leasekeeper.protocol.plan import Cause, Fault, Kind
+from leasekeeper.wire.worker import begin
 
 if TYPE_CHECKING:
     import grpc
@@ -154,7 +156,7 @@ class Route:
 def _hang_up(connections: list[Connection]) -> None:
     """Close connections on a thread of its own: closing waits for grpc's threads, and this may be one of them."""
     try:
-        threading.Thread(target=_close, args=(connections,), name="leasekeeper-hangup", daemon=True).start()
+        begin(partial(_close, connections), "leasekeeper-hangup")
     except RuntimeError:
         pass  # no thread can be started any more: the process is about to end, and the connections with it
 

@@ -1,12 +1,30 @@
-"""A thread that is started by whoever first needs it."""
+"""Starting threads: one that whoever first needs it starts, and any other."""
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from sys import is_finalizing
 
-__all__ = ["Worker"]
+__all__ = ["Worker", "begin"]
+
+
+def begin(call: Callable[[], object], name: str) -> None:
+    """Run a call on a daemon thread of its own. RuntimeError when no thread can be started just now."""
+    _start(threading.Thread(target=call, name=name, daemon=True))
+
+
+def _start(thread: threading.Thread) -> None:
+    before = sys.exc_info()[1]
+    try:
+        thread.start()
+    except RuntimeError as error:
+        # Starting waits in Python code, which Ctrl-C can make trip over its own lock. It is Ctrl-C that must come out then.
+        struck = error.__context__
+        if struck is None or struck is before:
+            raise
+        raise struck from None
 
 
 class Worker:
@@ -22,6 +40,8 @@ class Worker:
         # Reentrant: the garbage collector may run what asks for the thread while this same thread is starting it.
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
+        # Started last, and perhaps not yet far enough to say so.
+        self._begun: threading.Thread | None = None
 
     def start(self) -> None:
         """See that it runs. RuntimeError when no thread can be started just now."""
@@ -31,18 +51,17 @@ class Worker:
                 raise RuntimeError("the interpreter shuts down")
             with self._lock:
                 if self._thread is None:
-                    threading.Thread(target=self._run, name=self._name, daemon=True).start()
-
-    @property
-    def is_current(self) -> bool:
-        """Whether this is the thread that asks."""
-        return self._thread is threading.current_thread()
+                    self._begun = threading.Thread(target=self._run, name=self._name, daemon=True)
+                    _start(self._begun)
 
     def join(self, timeout_s: float) -> None:
         """Wait for its end, at most so long; not at all if it does not run, or is the thread that asks."""
-        thread = self._thread
-        if thread is not None and not self.is_current:
-            thread.join(max(0.0, timeout_s))
+        thread = self._thread or self._begun
+        if thread is not None and thread is not threading.current_thread():
+            try:
+                thread.join(max(0.0, timeout_s))
+            except RuntimeError:
+                return  # its start had failed
 
     def _run(self) -> None:
         with self._lock:
