@@ -152,12 +152,23 @@ def test_wrong_input_is_one_line_and_two(args: list[str]) -> None:
         {"ETCDCTL_CACERT": "/nonexistent"},
         {"LEASEKEEPER_KEY": "/nonexistent"},
         {"LEASEKEEPER_PASSWORD": "alone"},
+        {"ETCDCTL_PASSWORD": "alone"},
+        {"LEASEKEEPER_HOLDER": "a\nb"},
+        {"LEASEKEEPER_NAMESPACE": "a\nb"},
     ],
 )
 def test_wrong_variables_are_refused_like_options(variables: dict[str, str]) -> None:
-    """A variable with a wrong value ends with 2 and one line, too."""
-    done = call("ls", endpoint="127.0.0.1:9", env=variables)
-    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    """A variable with a wrong value ends with 2 and one line that names the variable."""
+    for command in ("ls", "doctor"):
+        done = call(command, endpoint="127.0.0.1:9", env=variables)
+        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+        assert done.err.startswith(f"leasekeeper: {next(iter(variables))}")
+
+
+def test_a_wrong_option_is_named() -> None:
+    """The line begins with the option, not with a variable that has a value as well."""
+    done = call("ls", "--endpoints", "ftp://x", endpoint="127.0.0.1:9")
+    assert done.err.startswith("leasekeeper: --endpoints: ")
 
 
 def test_a_password_is_never_shown() -> None:

@@ -17,6 +17,10 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     """Run the command line on ``args`` (default: those of the process) and exit with its status."""
     import signal
 
+    from leasekeeper.cli.standard import occupy
+
+    # Before anything that opens a file.
+    occupy()
     from leasekeeper.cli.program import program
 
     try:

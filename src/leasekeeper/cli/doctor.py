@@ -26,7 +26,9 @@ def command(settings: Settings) -> int:
     Exits with 0 when nothing needs action, with 1 when something does (warnings and errors), with 69 when no endpoint
     answers. Changes nothing. A user whose role covers only the namespace is told what it may not see.
     """
-    facts = examine(settings.keeper_arguments(), settings.timeout_s or PROBE_S)
+    arguments = settings.keeper_arguments()
+    with settings.errors_named():
+        facts = examine(arguments, settings.timeout_s or PROBE_S)
     findings = judge(facts)
     code = _code(facts, findings)
     if settings.as_json:

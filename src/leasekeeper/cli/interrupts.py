@@ -1,4 +1,4 @@
-"""Ending on request: INT, TERM and HUP while a command waits for a lease or holds one.
+"""Ending on request: INT, TERM, HUP, QUIT, USR1 and USR2 while a command waits for a lease or holds one.
 
 The first signal raises `Interrupted` in the main thread, which reaches whatever waits there, and its clean-up: a claim in a
 queue is withdrawn. Later ones are only noted, so that they cannot cut the clean-up short; it has bounds of its own. Once `queue`
@@ -17,7 +17,11 @@ from leasekeeper.runtime.mailbox import Mailbox
 
 __all__ = ["Interrupts"]
 
-CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# All that would end the process as it is, leaving its claim to stand until the TTL is out.
+CAUGHT = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+    *(signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
+)
 
 
 @final

@@ -36,8 +36,11 @@ def json_line(value: Any) -> None:
 
 
 def note(text: str) -> None:
-    """One line to stderr, for a person who may be watching."""
-    click.echo(f"leasekeeper: {one_line(text)}", err=True)
+    """One line to stderr, for a person who may be watching; when nobody does, what is being done goes on."""
+    try:
+        click.echo(f"leasekeeper: {one_line(text)}", err=True)
+    except OSError:
+        pass  # a pipe without a reader, a full disk: not worth a lease
 
 
 def styled(text: str, style: str = "") -> Text:

@@ -80,8 +80,7 @@ def command(settings: Settings, name: str, cmd: tuple[str, ...], ttl: float | No
         _hand_down_key_file()
         try:
             with take(settings, keeper, name, ttl=ttl, remark=remark) as lease:
-                status = supervise(lease, cmd, grace_s=grace, notify=note).status
-                interrupts.queue()
+                status = supervise(lease, cmd, grace_s=grace, notify=note, listening=interrupts.queue).status
         except LeaseLost as lost:
             # A failure of the command's own says more than the loss; a success must not hide it.
             if status != DONE:

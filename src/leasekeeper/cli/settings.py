@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -38,6 +39,20 @@ OPTIONS = {
     "cacert": "CACERT",
     "cert": "CERT",
     "key": "KEY_FILE",
+}
+
+# Where the value of a keeper's argument may come from: the option, then the variables in the order in which they count.
+ORIGINS = {
+    "endpoint": ("endpoints", "LEASEKEEPER_ENDPOINTS", "ETCDCTL_ENDPOINTS"),
+    "endpoints": ("endpoints", "LEASEKEEPER_ENDPOINTS", "ETCDCTL_ENDPOINTS"),
+    "namespace": ("namespace", "LEASEKEEPER_NAMESPACE"),
+    "holder": ("", "LEASEKEEPER_HOLDER"),
+    # A password without a user is a matter of the variable that has the password.
+    "user": ("user", "LEASEKEEPER_USER", "ETCDCTL_USER", "LEASEKEEPER_PASSWORD", "ETCDCTL_PASSWORD"),
+    "password": ("user", "LEASEKEEPER_PASSWORD", "ETCDCTL_PASSWORD", "LEASEKEEPER_USER", "ETCDCTL_USER"),
+    "ca": ("cacert", "LEASEKEEPER_CACERT", "ETCDCTL_CACERT"),
+    "cert": ("cert", "LEASEKEEPER_CERT", "ETCDCTL_CERT"),
+    "key": ("key", "LEASEKEEPER_KEY_FILE", "LEASEKEEPER_KEY", "ETCDCTL_KEY"),
 }
 
 
@@ -85,7 +100,8 @@ class Settings:
         if ":" in (self.given.get("user") or ""):
             name, _, password = self.given["user"].partition(":")
             environment.update(LEASEKEEPER_USER=name, LEASEKEEPER_PASSWORD=password)
-        arguments = read_environment(environment)
+        with self.errors_named(environment):
+            arguments = read_environment(environment)
         if "user" in arguments and "password" not in arguments:
             arguments["password"] = _ask_password(arguments["user"])
         return arguments
@@ -94,7 +110,28 @@ class Settings:
         """A new keeper; the caller closes it. ConfigError for settings that cannot be right."""
         from leasekeeper.keeper import Keeper
 
-        return Keeper(**self.keeper_arguments(), **more)
+        arguments = self.keeper_arguments()
+        with self.errors_named():
+            return Keeper(**arguments, **more)
+
+    @contextmanager
+    def errors_named(self, environment: Mapping[str, str] | None = None) -> Iterator[None]:
+        """Have a ConfigError begin with the option or the variable that the wrong value came from."""
+        try:
+            yield
+        except ConfigError as error:
+            origin = self._origin(error.field, self.environment if environment is None else environment)
+            if not origin:
+                raise
+            raise ConfigError(
+                f"{origin}: {error.message}", field=error.field, value=error.value, expected=error.expected
+            ) from None
+
+    def _origin(self, field: str, environment: Mapping[str, str]) -> str:
+        option, *variables = ORIGINS.get(field, ("",))
+        if self.given.get(option) is not None:
+            return f"--{option}"
+        return next((variable for variable in variables if environment.get(variable)), "")
 
     def command_line(self, *words: str) -> str:
         """A command for the user to copy, with those global options that this one was given; never with a password."""

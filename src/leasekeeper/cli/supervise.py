@@ -97,13 +97,16 @@ def supervise(
     *,
     grace_s: float = DEFAULT_GRACE_S,
     notify: Notify = lambda text: None,
+    listening: Callable[[], object] = lambda: None,
 ) -> Outcome:
     """Run a program while the lease is held; returns when nothing of it is left. For the main thread.
 
     ``grace_s``: how long the program may take to obey TERM. ``notify`` gets one line, without a newline, for each thing that a
-    person should know. On the way out the caller releases the lease.
+    person should know. ``listening`` is called when signals go to the program: from then on, also after the end, the caller need
+    not look after them. On the way out the caller releases the lease.
     """
     with Inbox() as inbox:
+        listening()
         pause_at_s, end_at_s = lease.deadlines()
         tree = Tree.spawn(
             argv,
