@@ -109,7 +109,30 @@ def test_a_lost_reply_is_read_back(lease: Lease, proxy: FaultProxy, raw: RawEtcd
 
 def test_a_lost_request_is_sent_again(lease: Lease, proxy: FaultProxy, raw: RawEtcd, key: str) -> None:
     """G6: a put that never arrived, of which the client cannot know that, happens once."""
+    put_if_owner(lease, key, "before")
     trip = proxy.lose_next_request(b"marked value")
+    revision = put_if_owner(lease, key, "marked value")
+    assert trip.fired
+    assert stored(raw, key).mod_revision == revision
+    assert writes(raw, key) == 2
+
+
+def test_the_first_put_of_a_key_is_never_made_twice(lease: Lease, proxy: FaultProxy, raw: RawEtcd, key: str) -> None:
+    """G6: a new key that somebody deletes before the lost reply of its put is made up for is not written again, but in doubt."""
+    trip = proxy.lose_next_reply(b"marked value", then="blackhole")
+    late = in_background(lambda: put_if_owner(lease, key, "marked value"))
+    assert trip.wait(30)
+    raw.delete(key)
+    proxy.heal(reset=True)
+    error = late.exception(30)
+    assert isinstance(error, OutcomeUnknown)
+    assert "deleted" in str(error)
+    assert not raw.keys(key)
+
+
+def test_the_first_put_of_a_key_is_found(lease: Lease, proxy: FaultProxy, raw: RawEtcd, key: str) -> None:
+    """G6: where it does stand after a lost reply, the outcome is known."""
+    trip = proxy.lose_next_reply(b"marked value")
     revision = put_if_owner(lease, key, "marked value")
     assert trip.fired
     assert stored(raw, key).mod_revision == revision
@@ -163,6 +186,7 @@ def test_a_write_that_was_late_is_refused(
 
 def test_a_name_that_nobody_owns_refuses_too(lease: Lease, proxy: FaultProxy, raw: RawEtcd, key: str) -> None:
     """C07: a claim that an operator removed writes no more, even without a rival; the error says that nobody owns it."""
+    put_if_owner(lease, key, "before")
     trip = proxy.lose_next_request(b"marked value", then="blackhole")
     late = in_background(lambda: put_if_owner(lease, key, "marked value"))
     assert trip.wait(30)
@@ -172,7 +196,7 @@ def test_a_name_that_nobody_owns_refuses_too(lease: Lease, proxy: FaultProxy, ra
     assert isinstance(error, StaleToken)
     assert (error.highest, error.holder) == (0, "")
     assert "nobody owns it" in str(error)
-    assert not raw.keys(key)
+    assert stored(raw, key).value == b"before"
 
 
 def test_the_gate_comes_first(etcd: EtcdServer, namespace: str, key: str) -> None:

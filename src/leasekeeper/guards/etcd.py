@@ -88,7 +88,8 @@ def put_if_owner(
     Raises:
         StaleToken: the claim owns the name no longer, and the lease is about to be LOST; ``highest`` and ``holder`` tell
             who does (0 and empty: nobody).
-        OutcomeUnknown: a reply was lost and whether the put happened could not be told in time.
+        OutcomeUnknown: a reply was lost and whether the put happened could not be told: in time, or at all, as for a key
+            that did not exist before and does not now. Nothing is ever written twice.
         Unavailable: etcd could not be asked; nothing was written.
         LeaseSuspended, LeaseLost: the gate does not let work through.
     """

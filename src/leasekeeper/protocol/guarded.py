@@ -6,8 +6,9 @@ failed because the key had been written, what stands there tells who wrote it: o
 the bytes of this put is this put; one write that left others is somebody else's, and this put can no longer happen; more
 than one write hides whether this put was among them, and that is said.
 
-One thing cannot be told in etcd: a key that was absent, was written and was deleted again looks as if nothing had been. A
-put whose reply was lost may therefore come again if somebody deletes a key within seconds of its first put.
+A key that does not exist has no counters: written and deleted again, it looks as if nothing had been, and the compare would
+let the same put through a second time. So a key's first put is not sent again once its reply was lost. It is looked for, and
+if it is not what stands there, it is said that nobody can tell.
 """
 
 from __future__ import annotations
@@ -66,20 +67,34 @@ def put_if_owner(ctx: Context, mine: Ownership, key: bytes, value: bytes, until:
         before = _seen(reply)
         request = pb.TxnRequest(compare=(own, _unwritten(key, before)), success=(m.put(key, value),), failure=tell)
         unseen: list[None] = []
+        lost_reply, first = partial(unseen.append, None), not before.mod_revision
         try:
-            lost_reply = partial(unseen.append, None)
-            reply = yield from persist(TXN, request, now=ctx.now, until=until, on_unknown=lost_reply)
+            reply = yield from persist(TXN, request, now=ctx.now, until=until, on_unknown=lost_reply, once=first)
+            if reply.succeeded:
+                return int(reply.header.revision)
         except Fault as fault:
-            if unseen:
-                raise _unknown(key, fault.text or fault.cause.value) from None
-            raise
-        if reply.succeeded:
-            return int(reply.header.revision)
+            if not unseen:
+                raise
+            reply = yield from _look_again(ctx, key, tell, fault, until if first else ctx.now())
         if unseen and (revision := _written(before, _seen(reply), key, value)):
             return revision
         if ctx.now() >= until:
             _check_owner(ctx, mine, key, reply)
             raise Fault(Kind.RETRY, text=f"others wrote {_text(key)} again and again", operation="Txn")
+
+
+def _look_again(
+    ctx: Context, key: bytes, tell: tuple[pb.RequestOp, ...], fault: Fault, until: float
+) -> Plan[pb.TxnResponse]:
+    """What stands at the key after a reply was lost; OutcomeUnknown when that cannot be read either."""
+    if ctx.now() < until:
+        try:
+            reply: pb.TxnResponse = yield from persist(TXN, m.read_only(tell), now=ctx.now, until=until)
+        except Fault as again:
+            fault = again
+        else:
+            return reply
+    raise _unknown(key, fault.text or fault.cause.value)
 
 
 def _unwritten(key: bytes, seen: _Seen) -> pb.Compare:
@@ -115,11 +130,13 @@ def _written(before: _Seen, after: _Seen, key: bytes, value: bytes) -> int:
 
     Raises OutcomeUnknown when what stands at the key does not tell.
     """
+    if not before.mod_revision:
+        if after.version != 1 or after.value != value:
+            raise _unknown(key, "it did not exist, and may have been written and deleted since, or be written yet")
+        return after.mod_revision
     if after.mod_revision == before.mod_revision:
         return 0  # only the claim's compare can have failed, and a claim that is gone never comes back
-    anew = after.create_revision != before.create_revision
-    once = after.version == (1 if anew else before.version + 1) and not (anew and before.mod_revision)
-    if not once:
+    if after.create_revision != before.create_revision or after.version != before.version + 1:
         raise _unknown(key, "it has been written more than once since")
     return after.mod_revision if after.value == value else 0
 

@@ -237,11 +237,13 @@ def persist(
     until: float,
     on_unknown: Callable[[], None] | None = None,
     strict: bool = False,
+    once: bool = False,
 ) -> Plan[Any]:
     """Repeat the same call until it is answered, refused for good, or ``until`` has come.
 
     For requests that may be repeated as they are: reads, and transactions whose compares make a second execution show
-    itself. ``on_unknown`` is told each time an attempt may have had its effect unseen.
+    itself. ``on_unknown`` is told each time an attempt may have had its effect unseen. Of others, only what surely had no
+    effect is repeated (``once``).
 
     Raises:
         Fault: the last one, when time is up, or at once when waiting cannot help.
@@ -255,6 +257,8 @@ def persist(
             if fault.kind is Kind.UNKNOWN and on_unknown is not None:
                 on_unknown()
             if fault.lasting or fault.cause in ANSWERS or now() + pause_s >= until:
+                raise
+            if once and fault.kind is Kind.UNKNOWN:
                 raise
         except BaseException:
             if on_unknown is not None:
