@@ -16,12 +16,12 @@ PR_SET_PDEATHSIG = 1
 EXIT_ORPHAN = 3
 
 
-def die_with_parent() -> None:
-    """Ask the kernel for SIGKILL at the parent's end."""
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """Ask the kernel for a signal at the parent's end: at that of the thread that forked this process, to be exact."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+    if libc.prctl(PR_SET_PDEATHSIG, number, 0, 0, 0) != 0:
         errno = ctypes.get_errno()
         raise OSError(errno, f"prctl(PR_SET_PDEATHSIG): {os.strerror(errno)}")
 

@@ -4,18 +4,26 @@ Python's own answer to SIGTERM is to be gone, without a fixture's end: a lease w
 from the first test that has an etcd on, pytest ends on SIGTERM as it does on Ctrl-C: fixtures end, leases are given back,
 the exit status is that of an interrupted run. Who has set a handler of his own keeps it. While something is being given
 back the interrupt waits until it is done.
+
+A worker of pytest-xdist gets the signal when its controller has died, from the kernel where that can be had (Linux);
+by itself a worker would go on for some seconds.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from leasekeeper.testing.launcher import die_with_parent
+
 __all__ = ["Interrupts"]
+
+WORKER_VARIABLE = "PYTEST_XDIST_WORKER"
 
 
 class Interrupts:
@@ -35,6 +43,8 @@ class Interrupts:
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._on_term)
             self._installed = True
+            if WORKER_VARIABLE in os.environ and sys.platform == "linux":
+                die_with_parent(signal.SIGTERM)
 
     def restore(self) -> None:
         """Let SIGTERM do what it did before."""
