@@ -644,6 +644,8 @@ def test_a_sweep_leaves_alone_what_a_slot_knows() -> None:
     session = authority.session
     leaving = acquire(client, "leaving").slot
     leaving.leaving = True
+    putting = acquire(client, "putting").slot
+    putting.create_revision = 0
     stray = KEYS.claim("stray", session.lease_id)
     foreign = KEYS.claim("foreign", session.lease_id)
     outside = b"not/ours"
@@ -652,10 +654,26 @@ def test_a_sweep_leaves_alone_what_a_slot_knows() -> None:
     session.doubt()
     client.do(sweep(client.ctx, session))
     assert stray not in world.store.keys
-    for key in (authority.slot.key, leaving.key, foreign, outside):
+    for key in (authority.slot.key, leaving.key, putting.key, foreign, outside):
         assert key in world.store.keys
     session.shut()
     assert client.run(sweep(client.ctx, session)).trace == []
+
+
+def test_a_claim_that_a_restore_brings_back_in_the_place_of_a_later_one_is_swept_away() -> None:
+    """A session does not keep alive what stands before its own waiter: an earlier claim of its own, at a key used again."""
+    world = World()
+    client = Client(world)
+    session = acquire(client, "other").session
+    given_back = acquire(client)
+    snapshot = world.store.snapshot()
+    give_back(client, given_back)
+    again = acquire(client)
+    assert again.slot.key == given_back.slot.key
+    world.store.restore(snapshot)
+    session.doubt()
+    client.do(sweep(client.ctx, session))
+    assert again.slot.key not in world.store.keys
 
 
 def test_a_sweep_removes_only_what_still_lives_by_the_lease() -> None:

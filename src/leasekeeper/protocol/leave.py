@@ -105,8 +105,9 @@ def remove(ctx: Context, slot: Slot, create_revision: int) -> Plan[bool]:
 
 
 def sweep(ctx: Context, session: Session) -> Plan[bool]:
-    """Remove the keys of a lease that none of its session's slots knows: claims given back that a restore brought back.
+    """Remove the keys of a lease that are none of its session's claims: claims given back that a restore brought back.
 
+    One of these may stand where a slot has put a later claim, which the restore took away: it is known by its create revision.
     Only for a session that takes no more claims: what none of its slots knows now, none will put.
     """
     if session.gone:
@@ -114,7 +115,11 @@ def sweep(ctx: Context, session: Session) -> Plan[bool]:
     reply: pb.LeaseTimeToLiveResponse
     reply = yield from ask(TIME_TO_LIVE, pb.LeaseTimeToLiveRequest(ID=session.lease_id, keys=True))
     for key in reply.keys:
-        if key.startswith(ctx.keys.leases) and key not in session.slots:
-            mine = m.under_lease(key, session.lease_id)
-            yield Call(TXN, pb.TxnRequest(compare=(mine,), success=(m.delete(key),)))
+        slot = session.slots.get(key)
+        if not key.startswith(ctx.keys.leases) or (slot is not None and not slot.create_revision):
+            continue  # whoever is putting the slot's claim will see for himself
+        stray = [m.under_lease(key, session.lease_id)]
+        if slot is not None:
+            stray.append(m.not_created_at(key, slot.create_revision))
+        yield Call(TXN, pb.TxnRequest(compare=stray, success=(m.delete(key),)))
     return True

@@ -20,6 +20,7 @@ __all__ = [
     "first_of",
     "get",
     "last_of",
+    "not_created_at",
     "put",
     "queue_empty",
     "range_kvs",
@@ -40,6 +41,11 @@ def absent(key: bytes) -> pb.Compare:
 def created_at(key: bytes, revision: int) -> pb.Compare:
     """True when the key exists since ``revision``: the same key, not one put in its place."""
     return _Compare(result=_Compare.EQUAL, target=_Compare.CREATE, key=key, create_revision=revision)
+
+
+def not_created_at(key: bytes, revision: int) -> pb.Compare:
+    """True when the key is not the one that exists since ``revision``."""
+    return _Compare(result=_Compare.NOT_EQUAL, target=_Compare.CREATE, key=key, create_revision=revision)
 
 
 def under_lease(key: bytes, lease_id: int) -> pb.Compare:
