@@ -78,6 +78,8 @@ class Timing:
     """Kept back before the TTL is out."""
     authority_s: float = field(init=False, repr=False, compare=False)
     """How much authority one proof is worth: ttl - margin."""
+    gate_s: float = field(init=False, repr=False, compare=False)
+    """Age of the proof by which what the gate lets through must be done: authority_s, or when a patience gives up."""
 
     def __post_init__(self) -> None:
         ttl = _seconds("ttl", self.ttl, low=TTL_MIN_S, high=TTL_MAX_S)
@@ -97,6 +99,9 @@ class Timing:
         self._set("pause_s", pause_s)
         self._set("margin_s", margin_s)
         self._set("authority_s", ttl - margin_s)
+        # A lease that is given up is free for others at once, so nobody may be promised more than the patience.
+        patience_s = math.inf if self.give_up_after is None else pause_s + self.give_up_after
+        self._set("gate_s", min(ttl - margin_s, patience_s))
         self._check_relations()
 
     def _set(self, name: str, value: float) -> None:

@@ -189,6 +189,26 @@ def test_patience(timing: Timing, now_s: float, overdue: bool) -> None:
     assert own(make_session(timing)).overdue(now_s) is overdue
 
 
+@pytest.mark.parametrize(
+    ("timing", "now_s", "left_s"),
+    [
+        (Timing(ttl=10.0), 0.0, 9.7),
+        (Timing(ttl=10.0, give_up_after=2.0), 0.0, 7.0),
+        (Timing(ttl=10.0, give_up_after=60.0), 0.0, 9.7),
+        (Timing(ttl=10.0, max_hold=3.0), 0.0, 3.0),
+        (Timing(ttl=10.0, max_hold=3.0), 2.0, 1.0),
+        (Timing(ttl=10.0, max_hold=3.0), 3.5, 0.0),
+        (Timing(ttl=10.0, max_hold=60.0), 2.0, 7.7),
+    ],
+)
+def test_the_gate_promises_no_more_than_the_patience(timing: Timing, now_s: float, left_s: float) -> None:
+    """G3: what is given up is free for others at once, so work that needs longer than a patience lasts is not let through."""
+    authority = own(make_session(timing))
+    assert authority.remaining(now_s) == pytest.approx(left_s)
+    assert authority.passes(left_s - 0.01, now_s) is (left_s > 0)
+    assert not authority.passes(left_s + 0.01, now_s)
+
+
 def test_whoever_drops_a_lease_gives_its_claim_up() -> None:
     """C18: an authority that is collected while it is owned tells so, once; one that is over does not."""
     told: list[str] = []

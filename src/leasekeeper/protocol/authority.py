@@ -20,7 +20,7 @@ Rules, each a function of its own so that it can be examined, and replaced by th
 
 1. `proof_of`: a proof is as old as the *sending* of its beat, never as the reply.
 2. `passes`: the gate passes while the proof is younger than ``pause_after`` and what is left of authority covers what the
-   caller needs.
+   caller needs. A patience of Timing that runs out before is the end of authority, too.
 3. `revives`: a confirmation that arrives after authority has lapsed revives nothing; the own key must be read back with
    the same create revision first. Nobody else can then have owned the name in between, so the token stays.
 4. `is_own`: a key is this claim only with its create revision and under its lease; a key of the same name that somebody
@@ -122,7 +122,7 @@ def proof_of(sent_s: float, ttl: int, timing: Timing) -> float:
 
 def passes(age_s: float, need_s: float, timing: Timing) -> bool:
     """Whether the gate passes with a proof of this age. False for a ``need_s`` that is negative or not a number."""
-    return age_s < timing.pause_s and age_s + need_s <= timing.authority_s and need_s >= 0.0
+    return age_s < timing.pause_s and age_s + need_s <= timing.gate_s and need_s >= 0.0
 
 
 def revives(age_s: float, timing: Timing) -> bool:
@@ -157,6 +157,7 @@ class Authority:
         "slot",
         "timing",
         "token",
+        "until_s",
     )
 
     def __init__(self, slot: Slot, *, token: int, create_revision: int, timing: Timing, now_s: float) -> None:
@@ -167,6 +168,8 @@ class Authority:
         self.create_revision = create_revision
         self.timing = timing
         self.held_since_s = now_s
+        # When it is given up at the latest, however good the proof.
+        self.until_s = math.inf if timing.max_hold is None else now_s + timing.max_hold
         self.open = True
         self.loss: Loss | None = None
         # The last state that subscribers were told; `turn` moves it along TRANSITIONS.
@@ -186,18 +189,18 @@ class Authority:
         """The state at this moment."""
         if self.shown.final:
             return self.shown
-        held = self.open and passes(now_s - self.session.proof_s, 0.0, self.timing)
-        return State.HELD if held else State.SUSPENDED
+        return State.HELD if self.passes(0.0, now_s) else State.SUSPENDED
 
     def passes(self, need_s: float, now_s: float) -> bool:
         """Whether the gate lets work through that needs ``need_s`` seconds of proven authority."""
-        return self.open and passes(now_s - self.session.proof_s, need_s, self.timing)
+        in_time = now_s + need_s <= self.until_s
+        return self.open and in_time and passes(now_s - self.session.proof_s, need_s, self.timing)
 
     def remaining(self, now_s: float) -> float:
         """Seconds of proven authority left; 0 when there is none."""
         if not self.open:
             return 0.0
-        return max(0.0, self.session.proof_s + self.timing.authority_s - now_s)
+        return max(0.0, min(self.session.proof_s + self.timing.gate_s, self.until_s) - now_s)
 
     def turn(self, event: Input) -> bool:
         """Move the shown state; whether it changed."""
@@ -234,6 +237,6 @@ class Authority:
     def overdue(self, now_s: float) -> bool:
         """Whether a patience has run out: SUSPENDED for ``give_up_after``, or owned for ``max_hold``."""
         timing = self.timing
-        if timing.max_hold is not None and now_s - self.held_since_s >= timing.max_hold:
+        if now_s >= self.until_s:
             return True
         return timing.give_up_after is not None and now_s - self.suspended_since() >= timing.give_up_after

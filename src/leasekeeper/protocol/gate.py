@@ -70,7 +70,8 @@ def check_need(authority: Authority, need_s: float) -> None:
 
     Any real number will do, as for the gate itself, which only compares: what passes while HELD must not be refused later.
     """
-    most_s = authority.timing.authority_s
+    timing = authority.timing
+    most_s = timing.gate_s if timing.max_hold is None else min(timing.gate_s, timing.max_hold)
     if not (_is_number(need_s) and 0 <= need_s < most_s):
         raise Misuse(
             f"need={shown(need_s)}: expected seconds from 0 to less than {most_s:g}, which is all that a TTL of"

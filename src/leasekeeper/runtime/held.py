@@ -34,12 +34,13 @@ class Held:
     __slots__ = (
         "__weakref__",
         "_authority",
-        "_authority_s",
         "_core",
+        "_gate_s",
         "_life",
         "_now",
         "_pause_s",
         "_session",
+        "_until_s",
         "name",
         "token",
     )
@@ -51,7 +52,8 @@ class Held:
         self._session = authority.session
         self._now = core.now
         self._pause_s = authority.timing.pause_s
-        self._authority_s = authority.timing.authority_s
+        self._gate_s = authority.timing.gate_s
+        self._until_s = authority.until_s
         self.name = authority.name
         self.token = authority.token
 
@@ -111,7 +113,7 @@ class Held:
         if not self._authority.open:
             return float("-inf"), float("-inf")
         proof_s = self._session.proof_s
-        return proof_s + self._pause_s, proof_s + self._authority_s
+        return min(proof_s + self._pause_s, self._until_s), min(proof_s + self._gate_s, self._until_s)
 
     # ------------------------------------------------------------ the gate
 
@@ -130,13 +132,15 @@ class Held:
             LeaseLost: the lease is over for good.
             Misuse: ``need`` is more than this lease's TTL can ever prove.
         """
-        age = self._now() - self._session.proof_s
+        now = self._now()
+        age = now - self._session.proof_s
         try:
             if (
                 self._authority.open
                 and HERE[0]
                 and age < self._pause_s
-                and age + need <= self._authority_s
+                and age + need <= self._gate_s
+                and now + need <= self._until_s
                 and need >= 0
             ):
                 return self.token
