@@ -16,8 +16,8 @@ from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.keys import prefix_end
 from leasekeeper.protocol.plan import GRANT, KEEP_ALIVE, RANGE, REVOKE, TIME_TO_LIVE, TXN, Fault, Method
 from leasekeeper.testing import EtcdServer
-from leasekeeper.wire.status import fault_of
 from leasekeeper.testing.sim.store import Store
+from leasekeeper.wire.status import fault_of
 
 METHODS: dict[type[Message], Method] = {
     pb.RangeRequest: RANGE,

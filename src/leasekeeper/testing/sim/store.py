@@ -38,6 +38,8 @@ class Store(Keyspace):
         self.minimum_ttl = minimum_ttl
         self.leases: dict[int, Lease] = {}
         self.full = False
+        # Who hears of the end of a lease: its number and its TTL.
+        self.lease_ended: Callable[[int, int], None] | None = None
         self._answers: dict[type[Message], Callable[..., Message]] = {
             pb.RangeRequest: self._range,
             pb.TxnRequest: self._txn,
@@ -111,7 +113,9 @@ class Store(Keyspace):
 
     def end_lease(self, number: int) -> None:
         """End one lease, with its keys."""
-        del self.leases[number]
+        lease = self.leases.pop(number)
+        if self.lease_ended is not None:
+            self.lease_ended(number, lease.ttl)
         self.drop([key for key, kv in self.keys.items() if kv.lease == number])
 
     def _grant(self, request: pb.LeaseGrantRequest) -> pb.LeaseGrantResponse:

@@ -1,0 +1,240 @@
+"""One world: a seed, an etcd, some replicas, and what befalls them; the judge looks on after every event.
+
+It has three parts. In the storm faults happen. Then it is calm: everything is mended, and every worker must get one more turn
+within a stated time. At last half of the processes close their keepers and half are killed, and when all TTLs are out
+nothing of theirs may be left in etcd.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+
+from leasekeeper.testing.sim.cluster import Cluster
+from leasekeeper.testing.sim.faults import MIXES, SimFault, schedule
+from leasekeeper.testing.sim.fortune import Fortune
+from leasekeeper.testing.sim.invariants import Hold, Judge, Violation
+from leasekeeper.testing.sim.keeper import KEYS, WALL_S
+from leasekeeper.testing.sim.network import AGAIN_S, Network
+from leasekeeper.testing.sim.replica import Replica
+from leasekeeper.testing.sim.resource import Resource
+from leasekeeper.testing.sim.story import Story
+from leasekeeper.testing.sim.timeline import Timeline
+from leasekeeper.timing import Timing
+
+__all__ = ["Outcome", "Setting", "World"]
+
+MEMBERS = 3
+EVENTS_MAX = 400_000
+NAMES = ("jobs", "side/job")
+TIMINGS = (
+    Timing(ttl=2.0),
+    Timing(ttl=3.0),
+    Timing(ttl=5.0),
+    Timing(ttl=10.0),
+    Timing(ttl=10.0, beat_every=1.0, pause_after=9.0),
+    Timing(ttl=10.0, beat_every=1.0, pause_after=9.5),
+    Timing(ttl=5.0, give_up_after=2.0),
+    Timing(ttl=5.0, max_hold=4.0),
+)
+# The storm takes so much of the time.
+STORM = 0.6
+# A turn in calm times: a claim of an owner that was lost may stand for two TTLs; then each holds the name for a moment. After a
+# restore a waiter's watch may be silent, and it looks by itself every 30 seconds.
+TURN_S = 2.0
+SILENT_S = 32.0
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Which world: everything that decides what happens in it. ``only``: these faults of its schedule, by number."""
+
+    seed: int
+    replicas: int = 5
+    seconds: float = 60.0
+    mix: str | None = None
+    only: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a world went; the counts are for information."""
+
+    setting: Setting
+    violation: Violation | None
+    faults: tuple[SimFault, ...]
+    story: Story
+    ended_s: float
+    events: int
+    owned: int
+    accepted: int
+    refused: int
+    overlaps: int
+
+
+class World:
+    """The world of a setting. `run` it once."""
+
+    names = NAMES
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.timeline = Timeline(setting.seed)
+        self.chance = chance = self.timeline.chance("world")
+        self.mix = setting.mix or chance.choice(list(MIXES))
+        self.timing = chance.choice(TIMINGS)
+        odd = chance.choice(TIMINGS) if chance.random() < 0.25 else self.timing
+        self.ttl_s = max(self.timing.ttl, odd.ttl)
+        self.cluster = Cluster(
+            self.timeline,
+            MEMBERS,
+            confirms_dead=chance.random() < 0.25,
+            minimum_ttl=chance.choice((1, 1, 1, 3)),
+        )
+        self.network = Network(self.timeline, self.cluster)
+        self.numbers = count(0x100)
+        self.story = Story()
+        self.resources = {name: Resource() for name in NAMES}
+        self.judge = Judge(self.timeline, self.cluster, NAMES)
+        self.judge.told = self.tell
+        self.cluster.store.told = self._changed
+        self.is_calm = False
+        self.restored = 0
+        self.replicas = [
+            Replica(self, number, odd if number == 0 else self.timing, 0) for number in range(setting.replicas)
+        ]
+        self.storm_s = setting.seconds * STORM
+        faults = schedule(self.timeline.chance("faults"), MIXES[self.mix], self.ttl_s, self.storm_s)
+        self.faults = tuple(fault for fault in faults if setting.only is None or fault.number in setting.only)
+        self.fortune = Fortune(self)
+
+    # ------------------------------------------------------------ for those in it
+
+    def number(self) -> int:
+        """A number that was not used before."""
+        return next(self.numbers)
+
+    def wall(self) -> float:
+        """What every wall clock shows; nobody decides anything by it."""
+        return WALL_S + self.timeline.now_s
+
+    def tell(self, who: str, what: str) -> None:
+        """A line of the story."""
+        self.story.tell(self.timeline.now_s, who, what)
+
+    def write(self, hold: Hold, way_s: float) -> None:
+        """A write of an owner sets out to the resource."""
+        authority, who = hold.authority, hold.process.name
+        token, claim, number = authority.token, authority.slot.nonce, hold.number
+
+        def arrives() -> None:
+            wrong = self.resources[hold.name].write(token, claim, number, who)
+            if wrong is not None:
+                raise Violation("G4", f"the fenced resource {hold.name!r} went back: {wrong}, written by {who}", (who,))
+
+        self.timeline.after(way_s, arrives)
+
+    def _changed(self, event: object) -> None:
+        self.judge.changed(event)  # type: ignore[arg-type]
+        self.cluster.streams.changed(event)  # type: ignore[arg-type]
+
+    # ------------------------------------------------------------ its course
+
+    def run(self) -> Outcome:
+        """Let it happen: to the end, or to the first violation."""
+        violation: Violation | None = None
+        with _no_collections():
+            try:
+                self._storm()
+                self._calm()
+                self._end()
+            except Violation as error:
+                violation = error.with_traceback(None)
+                self.tell("judge", str(error))
+            for replica in self.replicas:
+                replica.die()
+        resources = self.resources.values()
+        return Outcome(
+            setting=self.setting,
+            violation=violation,
+            faults=self.faults,
+            story=self.story,
+            ended_s=self.timeline.now_s,
+            events=self.timeline.count,
+            owned=self.judge.owned,
+            accepted=sum(each.accepted for each in resources),
+            refused=sum(each.refused for each in resources),
+            overlaps=sum(each.overlaps for each in resources),
+        )
+
+    def _storm(self) -> None:
+        for replica in self.replicas:
+            replica.begin()
+        self.fortune.begin()
+        for fault in self.faults:
+            self.timeline.at(fault.at_s, lambda fault=fault: self.fortune.strike(fault))  # type: ignore[misc]
+        self._pass_until(self.storm_s)
+        self._pass_until(self.cluster.down_until_s)  # a restore is seen through
+
+    def _calm(self) -> None:
+        self.tell("fault", "all is mended: from here on everybody must get a turn")
+        self.is_calm = True
+        self.fortune.mend()
+        for replica in self.replicas:
+            replica.calm()
+            for worker in replica.workers:
+                replica.process.soon(worker.live)
+        workers = [worker for replica in self.replicas for worker in replica.workers]
+        until_s = self.timeline.now_s + self.turn_bound_s(len(workers))
+        while self.timeline.now_s < until_s and not all(worker.served for worker in workers):
+            self._pass_until(min(until_s, self.timeline.now_s + 0.25))
+        waiting = tuple(worker.replica.name for worker in workers if not worker.served)
+        if waiting:
+            text = (
+                f"{', '.join(waiting)} had no turn within {self.turn_bound_s(len(workers)):.0f} s after the last fault"
+            )
+            raise Violation("liveness", text, waiting)
+
+    def turn_bound_s(self, workers: int) -> float:
+        """Within which time everybody gets a turn when nothing is wrong any more."""
+        granted_s = max(self.ttl_s, self.cluster.store.minimum_ttl)
+        return 2.5 * granted_s + TURN_S * workers + 5.0 + (SILENT_S if self.restored else 0.0)
+
+    def _end(self) -> None:
+        self.tell("fault", "the end: half of the processes close, half are killed")
+        for number, replica in enumerate(self.replicas):
+            if number % 2:
+                replica.die()
+            else:
+                replica.keeper.close()
+        over_s = max(self.timeline.now_s + 5.0, self.storm_s + AGAIN_S[1])
+        granted_s = max(self.ttl_s, self.cluster.store.minimum_ttl)
+        self._pass_until(over_s + 1.02 * granted_s + 1.0)
+        keys = [kv.key.decode() for kv in self.cluster.store.below(KEYS.leases)]
+        leases = [f"{number:x}" for number in self.cluster.store.leases]
+        if keys or leases:
+            raise Violation("nothing left", f"in etcd remain keys {keys} and leases {leases}", ())
+
+    def _pass_until(self, until_s: float) -> None:
+        timeline, check = self.timeline, self.judge.check
+        while (next_s := timeline.next_s()) is not None and next_s <= until_s:
+            if timeline.count > EVENTS_MAX:
+                raise Violation("bounds", f"more than {EVENTS_MAX} events: somebody runs in circles", ())
+            timeline.step()
+            check()
+        timeline.now_s = max(timeline.now_s, until_s)
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """When the garbage collector runs depends on all that happened before in this Python; a world must not."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
