@@ -23,16 +23,17 @@ POLL_S = 0.01
 SHOWN = 60
 
 
-def assert_pauses(work: Callable[[], object], *, within: float, still: float = 0.5) -> None:
-    """The work stops at most ``within`` seconds from now, and stays where it is for ``still`` seconds after that.
+def assert_pauses(work: Callable[[], object], *, within: float, still: float = 1.0) -> None:
+    """The work makes its last step at most ``within`` seconds from now, and then none for ``still`` seconds.
 
-    A pause is proven only for the time that is watched: give ``still`` more than the longest time between two steps of
-    the work. With the default timing of a lease the gate shuts half a TTL after the last heartbeat that was confirmed.
+    Returns as soon as it has stood still for so long. Slow work may look as if it did: give ``still`` more than the longest
+    time between two of its steps. With the default timing of a lease the gate shuts half a TTL after the last heartbeat
+    that was confirmed, and the lease can be had back until the TTL is out.
 
     Args:
         work: how far the work has come; must have begun (0, None or nothing is a failure, for it would prove nothing).
         within: seconds by which the last step must be done.
-        still: seconds without a step.
+        still: seconds without a step that count as a pause.
 
     Raises:
         AssertionError: the work went on, or had not begun.
@@ -44,7 +45,7 @@ def assert_pauses(work: Callable[[], object], *, within: float, still: float = 0
     if not first:
         raise AssertionError(f"the work has not begun (it is at {_shown(first)}): that it stands still proves nothing")
     steps = 0
-    while (now_s := time.monotonic()) < max(began_s + within, changed_s) + still:
+    while (now_s := time.monotonic()) < changed_s + still:
         time.sleep(POLL_S)
         found = _reading(work)
         if found == reached:

@@ -6,6 +6,7 @@ Writers are not leases: they are numbers, which is all that a fence sees of an o
 
 from __future__ import annotations
 
+import inspect
 import threading
 import uuid
 from collections.abc import Callable
@@ -149,7 +150,8 @@ class Trial:
         except Exception as error:  # noqa: BLE001 - it belongs to the adapter, and the report names it
             attempt.outcome, attempt.error = "failed", error
         else:
-            if hasattr(answer, "__await__"):
+            if inspect.iscoroutine(answer):
+                answer.close()
                 raise Misuse(
                     "write() gave a coroutine: give assert_fenced() a function that runs it, with asyncio.run()"
                 )
