@@ -96,6 +96,7 @@ class Intermediary:
         self._lock = threading.Lock()
         self._rules: list[Rule] = []
         self._seen: list[tuple[str, bytes]] = []
+        self._headers: list[tuple[str, dict[str, str | bytes]]] = []
         self._server = grpc.server(
             ThreadPoolExecutor(WORKERS, thread_name_prefix="intermediary"), options=tuple(options)
         )
@@ -137,11 +138,21 @@ class Intermediary:
         with self._lock:
             return sum(name == method for name, _ in self._seen)
 
+    def headers(self, method: str) -> list[dict[str, str | bytes]]:
+        """The metadata of every call of a method so far, without what the transport adds."""
+        with self._lock:
+            return [metadata for name, metadata in self._headers if name == method]
+
     # ------------------------------------------------------------ within
+
+    def _note(self, method: str, context: grpc.ServicerContext) -> None:
+        with self._lock:
+            self._headers.append((method, dict(_passed_on(context))))
 
     def answer(self, path: str, request: bytes, context: grpc.ServicerContext) -> bytes:
         """Answer one request: by the first rule that wants it, or by the real etcd."""
         method = path.rpartition("/")[2]
+        self._note(method, context)
         try:
             return self._ruled(method, request, lambda: self._forward(path, request, context))
         except Refuse as refused:
@@ -177,6 +188,7 @@ class Intermediary:
 
     def stream(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """Carry a watch stream in both directions; rules of "Watch" strike its opening, of "WatchResponse" each reply."""
+        self._note("Watch", context)
         method: Any = self._channel.stream_stream(WATCH)
         call: Any = None
         try:

@@ -1,4 +1,4 @@
-"""Connections that end again and again while a lease is held for long: beats go on, and nothing piles up."""
+"""Connections that end again and again, hang or say too little while a lease is held: beats go on, and nothing piles up."""
 
 from __future__ import annotations
 
@@ -91,3 +91,16 @@ def test_reads_that_are_answered_prove_nothing(etcd: EtcdServer, namespace: str)
         assert not work.done()
         mid.off()
         assert work.result(20) == lease.token
+
+
+@pytest.mark.parametrize("method", ["Watch", "Txn", "LeaseGrant", "LeaseKeepAlive"])
+def test_every_call_asks_for_a_member_with_a_leader(etcd: EtcdServer, namespace: str, method: str) -> None:
+    """C20: Calls and watches say that a member without a leader shall refuse them instead of letting them hang."""
+    with (
+        Intermediary(etcd.endpoint) as mid,
+        Keeper(mid.endpoint, namespace=namespace, timing=Timing(ttl=2), metadata=[("x-of", "ours")]) as keeper,
+    ):
+        lease = keeper.acquire("n", timeout=10)
+        until(lambda: mid.headers(method))
+        lease.release()
+        assert all(sent.get("hasleader") == "true" and sent.get("x-of") == "ours" for sent in mid.headers(method))

@@ -17,6 +17,8 @@ from tests.raw import RawEtcd
 from tests.support import until
 
 TTL_S = 2
+# Etcd looks for leases that are over twice a second; measured were 0.05 to 0.5 s. The rest is for a busy machine.
+MARGIN_S = 15.0
 
 
 def test_no_ending_blocks_a_name_for_longer_than_its_ttl(etcd: EtcdServer, namespace: str) -> None:
@@ -46,7 +48,7 @@ def test_no_ending_blocks_a_name_for_longer_than_its_ttl(etcd: EtcdServer, names
 
 
 def test_takeover_comes_after_the_ttl_and_soon(etcd: EtcdServer, namespace: str) -> None:
-    """C51 C52: Of 20 owners killed at once none is succeeded before its TTL is over since its last confirmed beat was sent."""
+    """C51 C52: Of 20 owners killed at once none is succeeded before a TTL since its last confirmed beat; all are soon after."""
     names = [f"n{number}" for number in range(20)]
     with (
         Program("leaver", endpoint=etcd.endpoint, namespace=namespace, names=names, ttl=TTL_S, end="wait") as owner,
@@ -66,7 +68,7 @@ def test_takeover_comes_after_the_ttl_and_soon(etcd: EtcdServer, namespace: str)
         took = [each.result(40) for each in waiting]
         # What was reported last is the earliest that the last beat can have been sent.
         sent = owner.all("proof")[-1]["sent"]
-        assert all(at - proof >= TTL_S for at, proof in zip(took, sent, strict=True))
+        assert all(TTL_S <= at - proof < TTL_S + MARGIN_S for at, proof in zip(took, sent, strict=True))
 
 
 def test_three_who_try_again_and_again(etcd: EtcdServer, namespace: str) -> None:
