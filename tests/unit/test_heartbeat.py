@@ -119,6 +119,20 @@ def test_at_most_so_many_beats_are_in_the_air() -> None:
         assert len(beats._pulses[LEASE].flying) <= FLYING_MAX
 
 
+@pytest.mark.parametrize("timing", [TIMING, Timing(ttl=10.0, beat_every=0.1), Timing(ttl=10.0, pause_after=9.0)])
+def test_no_beat_is_forgotten_while_its_answer_could_prove_something(timing: Timing) -> None:
+    """C26: However slow the network and however often beats go out, an answer within the authority it proves counts."""
+    session = make_session(timing)
+    _authority = own(session)
+    beats, sent = begun(session), []
+    now_s = timing.beat_s
+    while now_s < timing.beat_s + timing.authority_s:
+        sent += of_kind(Beat, beats.due(now_s))
+        now_s += 0.01
+    beats.answered(session, sent[0].number, 10, now_s)
+    assert max(session.proof_s, session.pending_s) == pytest.approx(timing.beat_s)
+
+
 def test_beats_do_not_grow_with_claims() -> None:
     """A thousand held claims of a session cost the same beats as one."""
 

@@ -5,7 +5,7 @@ Pure: the heart thread asks `Heartbeat.due` what to do now, does it, and reports
 Rules:
 
 - Each beat is an exchange of its own. One that is not answered within ``beat_late_s`` is *late*: the next one goes out at
-  once, to the next endpoint. A late answer still counts, from the moment its beat was sent.
+  once, to the next endpoint if there is one. A late answer still counts, from the moment its beat was sent.
 - An answer with TTL 0, or "lease not found", means that the lease is gone. One member saying so is enough: to be told
   "lost" wrongly costs a new acquire, to go on wrongly costs the promise. LOST is final.
 - A confirmed beat alone proves nothing about a key: every held key is read back at least once per TTL, watched in between,
@@ -50,8 +50,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Heartbeat"]
 
-# Beats of one session in the air at once: enough to try every member of a large cluster while the first still hangs.
-FLYING_MAX = 6
+# Beats of one session in the air at once: enough to try every member of a large cluster while the first still hangs. They are
+# sent so far apart that none is forgotten before it could not be answered in time any more.
+FLYING_MAX = 12
 # Held keys are read back this often, as a share of the TTL; "at least once per TTL" with room for one failure.
 READ_BACK_SHARE = 0.45
 # A beat that failed at once (connection refused) is not repeated faster than this.
@@ -153,12 +154,14 @@ class Heartbeat:
         return actions
 
     def _send(self, pulse: _Pulse, now_s: float) -> Beat:
+        timing = pulse.session.timing
+        apart_s = max(timing.beat_late_s, timing.authority_s / (FLYING_MAX - 1)) if pulse.flying else timing.beat_late_s
         self._number += 1
         while len(pulse.flying) >= FLYING_MAX:
             pulse.flying.pop(next(iter(pulse.flying)))
         pulse.flying[self._number] = pulse.sent_at = now_s
-        pulse.next_at = now_s + pulse.session.timing.beat_s
-        pulse.late_at = now_s + pulse.session.timing.beat_late_s
+        pulse.next_at = now_s + max(timing.beat_s, apart_s)
+        pulse.late_at = now_s + apart_s
         return Beat(pulse.session, self._number)
 
     def _miss(self, pulse: _Pulse, why: str) -> list[Action]:

@@ -268,7 +268,8 @@ class Heart:
         self._do(step(None))
 
     def _send_beat(self, session: Session, number: int) -> None:
-        call = Call(KEEP_ALIVE, pb.LeaseKeepAliveRequest(ID=session.lease_id), session.timing.pause_s)
+        # Later than that an answer would prove nothing.
+        call = Call(KEEP_ALIVE, pb.LeaseKeepAliveRequest(ID=session.lease_id), session.timing.authority_s)
         exchange = self._engine.exchange(call, self._engine.beats)
         self._start(exchange, partial(self._beat_done, session, number), partial(self._beat_sent, session))
 
@@ -320,7 +321,8 @@ class Heart:
         endpoint = ""
         if connection is not None:
             endpoint = connection.endpoint
-            self._engine.beats.advance(connection)
+            if not self._engine.beats.only_slow(connection):
+                self._engine.beats.advance(connection)
         age_s = session.age(self._now())
         self._observe(BeatMissed(session.lease_id, in_a_row, endpoint, why, age_s))
 

@@ -37,9 +37,9 @@ HERE_TO_STAY = (Cause.LEASE_NOT_FOUND, Cause.LEASE_EXISTS, Cause.COMPACTED, Caus
 
 
 class Attempt:
-    """One RPC on one connection. Performed by `block` or `start`."""
+    """One RPC on one connection. Performed by `block` or `start`, at once: that is when it was sent."""
 
-    __slots__ = ("connection", "metadata", "method", "request", "timeout_s")
+    __slots__ = ("connection", "metadata", "method", "request", "sent_s", "timeout_s")
 
     def __init__(
         self,
@@ -48,12 +48,14 @@ class Attempt:
         request: Message,
         timeout_s: float,
         metadata: Metadata,
+        sent_s: float,
     ) -> None:
         self.connection = connection
         self.method = method
         self.request = request
         self.timeout_s = timeout_s
         self.metadata = metadata
+        self.sent_s = sent_s
 
     def _callable(self) -> grpc.UnaryUnaryMultiCallable[Any, Any]:
         prepared = self.connection.methods.get(self.method.path)
@@ -262,12 +264,13 @@ class Engine:
 
     def _once(self, call: Call, route: Route) -> Exchange:
         connection = route.connection()
+        sent_s = self._now()
         try:
-            reply = yield Attempt(connection, call.method, call.request, call.timeout_s, self._metadata)
+            reply = yield Attempt(connection, call.method, call.request, call.timeout_s, self._metadata, sent_s)
         except Fault as fault:
             _move_on(route, connection, fault)
             raise _verdict([fault], connection.worked) from None
-        connection.worked = True
+        route.heard(connection, sent_s)
         return reply
 
     def _with_login(self, call: Call, route: Route, until: float) -> Exchange:
@@ -319,9 +322,9 @@ class Engine:
         worked = False
         while True:
             connection = route.connection()
-            left_s = max(0.05, until - self._now())
+            sent_s = self._now()
             try:
-                reply = yield Attempt(connection, method, request, left_s, self.metadata())
+                reply = yield Attempt(connection, method, request, max(0.05, until - sent_s), self.metadata(), sent_s)
             except Fault as fault:
                 _move_on(route, connection, fault)
                 faults.append(fault)
@@ -330,7 +333,7 @@ class Engine:
                 if not safe or len(faults) >= route.size or self._now() >= until:
                     raise _verdict(faults, worked) from None
             else:
-                connection.worked = True
+                route.heard(connection, sent_s)
                 return reply
 
 

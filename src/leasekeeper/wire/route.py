@@ -1,7 +1,11 @@
 """Which connection to use, and when to move on to another one: a walk over the endpoints.
 
 A connection that fails is retired, not closed: calls may still be under way on it, and an answer that is only late still counts.
-It is closed when nothing is under way on it any more.
+One that answers before its successor has answered anything was only slow, and is used again. It is closed when nothing is under
+way on it any more.
+
+A far etcd answers every call late. Where there is no other endpoint, a connection is not given up as long as it takes no longer
+than it lately took: a new one would be as slow, and has to be greeted first.
 
 How often connections are opened is bounded, however many calls fail at once. One that has worked is replaced as soon as it
 fails. One that never did is not opened anew before a pause is over that grows up to a second; grpc goes on trying meanwhile.
@@ -9,10 +13,11 @@ fails. One that never did is not opened anew before a pause is over that grows u
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from leasekeeper.protocol.plan import Cause, Fault, Kind
 from leasekeeper.wire.worker import begin
@@ -27,9 +32,11 @@ __all__ = ["Connection", "Route", "keeper_closed"]
 
 PAUSE_FIRST_S = 0.1
 PAUSE_MAX_S = 1.0
-# So many replaced connections at the most. A heartbeat may take half a TTL and one that is late is repeated on the next
-# connection after a tenth: fewer than five would cut off every slow answer.
-RETIRED_MAX = 6
+# So many replaced connections at the most. A heartbeat may take nearly a TTL and one that is late is repeated on the next
+# connection after a tenth: fewer than ten would cut off the slowest answers.
+RETIRED_MAX = 12
+# How much longer than the last time an answer may take before the connection counts as broken, where answers are slow.
+PATIENCE = 1.25
 
 
 def keeper_closed(kind: Kind = Kind.NOT_SENT, operation: str = "") -> Fault:
@@ -37,10 +44,27 @@ def keeper_closed(kind: Kind = Kind.NOT_SENT, operation: str = "") -> Fault:
     return Fault(kind, Cause.CLOSED, "the keeper is closed", operation=operation)
 
 
+class UnderWay(Protocol):
+    """A call that was sent and is not answered yet."""
+
+    sent_s: float
+
+
 class Connection:
     """One channel and the calls prepared on it."""
 
-    __slots__ = ("channel", "endpoint", "index", "lent", "methods", "opened_s", "standing", "under_way", "worked")
+    __slots__ = (
+        "channel",
+        "endpoint",
+        "index",
+        "lent",
+        "methods",
+        "opened_s",
+        "standing",
+        "trip_s",
+        "under_way",
+        "worked",
+    )
 
     def __init__(self, channel: grpc.Channel, index: int, endpoint: str, now_s: float, *, lent: bool) -> None:
         self.channel = channel
@@ -50,9 +74,11 @@ class Connection:
         self.methods: dict[str, grpc.UnaryUnaryMultiCallable[Any, Any]] = {}
         self.opened_s = now_s
         # The attempts that have not ended yet.
-        self.under_way: set[object] = set()
+        self.under_way: set[UnderWay] = set()
         # Whether a call on it was ever answered.
         self.worked = False
+        # How long the last answer on it took.
+        self.trip_s = 0.0
         # A call that only keeps grpc's thread, see `wire.standing`.
         self.standing: Standing | None = None
 
@@ -119,6 +145,30 @@ class Route:
             self._current = None
             self._retired.append(failed)
         self.tidy()
+
+    def heard(self, connection: Connection, sent_s: float) -> None:
+        """A call that was sent at ``sent_s`` was answered on ``connection``."""
+        connection.worked = True
+        connection.trip_s = self._now() - sent_s
+        if self._current is not connection:
+            self._come_back(connection)
+
+    def _come_back(self, connection: Connection) -> None:
+        """Use a connection again that was left because it was late, unless its successor has been heard on already."""
+        with self._lock:
+            current = self._current
+            if connection not in self._retired or (current is not None and current.worked):
+                return
+            self._retired.remove(connection)
+            if current is not None:
+                self._retired.append(current)
+            self._current, self._index = connection, connection.index
+        self.tidy()
+
+    def only_slow(self, connection: Connection) -> bool:
+        """Whether what is under way on ``connection`` may well be answered yet, and there is no other endpoint to try."""
+        sent_s = min((call.sent_s for call in list(connection.under_way)), default=-math.inf)
+        return self.size == 1 and self._now() - sent_s < PATIENCE * connection.trip_s
 
     def tidy(self) -> None:
         """Close retired connections on which nothing is under way any more; called after each change, and now and then."""
