@@ -84,7 +84,7 @@ class Faults:
     # -- the servers
 
     def freeze(self, member: int | None = None) -> None:
-        """Stop the execution of etcd, or of one member of the cluster: connections stay open and nobody answers.
+        """Stop the execution of etcd: connections stay open and nobody answers. Of a cluster: of one member, or of all.
 
         Misuse for an etcd that was started by somebody else.
         """
@@ -151,7 +151,7 @@ class Faults:
                 "this etcd was started by somebody else (--leasekeeper-etcd=URL): it cannot be frozen from here"
             )
         if member is None:
-            return servers
+            return [server for server in servers if server.is_running] or servers
         if not 0 <= member < len(servers):
             raise Misuse(f"there is no member {member}: there are {len(servers)}, counted from 0")
         return (servers[member],)

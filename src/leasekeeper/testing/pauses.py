@@ -55,7 +55,7 @@ def assert_pauses(work: Callable[[], object], *, within: float, still: float = 1
                 f"the work did not pause: it still made a step {now_s - began_s:.2f} s after the call, where {within:g} s"
                 f" are allowed, and went from {_shown(first)} to {_shown(found)} in {steps + 1} steps that were seen"
             )
-        reached, changed_s, steps = found, now_s, steps + 1
+        reached, changed_s, steps = found, time.monotonic(), steps + 1
 
 
 def assert_resumes(work: Callable[[], object], *, within: float) -> None:
