@@ -226,6 +226,32 @@ def test_ctrl_c_while_closing_leaves_nothing(
     assert not new_threads()
 
 
+@pytest.mark.parametrize("at", ["heart", "sessions"])
+def test_ctrl_c_while_a_session_begins_leaves_no_lease(
+    etcd: EtcdServer, namespace: str, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """C10: Ctrl-C right after a lease was granted leaves one that is known: used by the next claim or revoked at once."""
+    raw = RawEtcd(etcd.endpoint)
+    before = set(raw.leases())
+    keeper = Keeper(etcd.endpoint, namespace=namespace, timing=Timing(ttl=60))
+
+    def strike(*_: object) -> None:
+        patch.undo()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        core = keeper._core
+        patch.setattr(core.heart, "add", strike) if at == "heart" else patch.setattr(core.sessions, "make", strike)
+        with pytest.raises(KeyboardInterrupt):
+            keeper.acquire("n", timeout=10)
+    if at == "sessions":
+        until(lambda: not set(raw.leases()) - before)
+    else:
+        assert {keeper.acquire("n", timeout=10).lease_id} == set(raw.leases()) - before
+    keeper.close()
+    assert not set(raw.leases()) - before
+
+
 def test_a_close_that_ctrl_c_cut_short_is_made_up_for(
     etcd: EtcdServer, namespace: str, new_threads: Threads, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from leasekeeper.protocol.plan import BACKOFF_FIRST_S, BACKOFF_MAX_S, Fault, Kind, Plan, Sleep, Wait
-from leasekeeper.protocol.session import Session, Tending, grant, renew
+from leasekeeper.protocol.plan import BACKOFF_FIRST_S, BACKOFF_MAX_S, Detach, Fault, Kind, Plan, Sleep, Wait
+from leasekeeper.protocol.session import Session, Tending, grant, renew, revoke
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.context import Context
@@ -66,12 +67,21 @@ def lend(ctx: Context, want: Want) -> Plan[Session]:
 
 
 def _open(ctx: Context, want: Want) -> Plan[Session]:
-    session: Session | None = None
+    lease_id = 0
     try:
         lease_id, timing, proof_s = yield from grant(
             want.timing, now=ctx.now, until=want.limit, new_id=ctx.new_lease_id
         )
         session = ctx.sessions.make(lease_id, timing, proof_s)
-    finally:
+    except BaseException:
+        ctx.sessions.opened(want.timing, None)
+        if lease_id:
+            yield Detach(partial(revoke, lease_id))
+        raise
+    try:
         ctx.sessions.opened(want.timing, session)
+    except BaseException:
+        # Ctrl-C in the midst of it: once more, or a lease would be nobody's that closing the keeper has to revoke.
+        ctx.sessions.opened(want.timing, session)
+        raise
     return session

@@ -288,9 +288,6 @@ class Core:
         until = self.now() + CLOSE_S
         try:
             self._shut(until)
-            while self.sessions.opening() and self.now() < until:
-                time.sleep(0.01)
-            self._shut(until)  # for sessions that were being opened
             self._revoke_all(until)
         finally:
             self._end(until)
@@ -308,14 +305,20 @@ class Core:
 
     def _shut(self, until: float) -> None:
         """Shut every gate, wake everybody and cut off what they wait for. Nothing is sent."""
+        self._shut_sessions()
+        self._closing.set()
+        self.engine.calls.close()
+        while self.sessions.opening() and self.now() < until:
+            time.sleep(0.01)
+        self._shut_sessions()  # those that were being opened
+        self.heart.close(max(LAST_BIT_S, until - self.now()))
+
+    def _shut_sessions(self) -> None:
         for session in self.sessions.close():
             self._unrevoked[session.lease_id] = None
             for authority in session.authorities():
                 self.heart.lose(authority, "closed")
             self.heart.end(session)
-        self._closing.set()
-        self.engine.calls.close()
-        self.heart.close(max(LAST_BIT_S, until - self.now()))
 
     def _revoke_all(self, until: float) -> None:
         """Best effort, each in turn: whatever cannot be revoked in time runs out by itself."""

@@ -76,13 +76,13 @@ class SessionTable:
         return Session(lease_id, timing, proof_s, ended=Flag(), changed=Flag())
 
     def opened(self, asked: Timing, session: Session | None) -> None:
-        """The plan that was told to open a session has one, or has failed (None)."""
+        """The plan that was told to open a session has one, or has failed (None). May be said again."""
         if session is not None:
-            self._heart.add(session)  # first, so that none is ever lent that nobody keeps alive
+            with self._lock:
+                self._all.add(session)  # before anything else, so that `close` finds it
+            self._heart.add(session)  # before it is lent, so that none ever is that nobody keeps alive
         with self._lock:
             opening = self._opening.pop(asked, None)
-            if session is not None:
-                self._all.add(session)
             if session is not None and not self._closed:
                 self._current = {timing: each for timing, each in self._current.items() if not each.gone}
                 self._current[asked] = session
