@@ -62,6 +62,9 @@ def test_what_the_user_did_is_not_an_error(error: BaseException, code: int, caps
         (errors.OutcomeUnknown(), 69, "leasekeeper show"),
         (errors.ConfigError(field="ttl", value=0, expected="more"), 2, "ttl=0: expected more"),
         (OSError(errno.ENOSPC, "No space left on device"), 74, "could not be written"),
+        (OSError(errno.EMFILE, "Too many open files"), 71, "Too many open files; look at ulimit -a"),
+        (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), 71, "the system refuses"),
+        (MemoryError(), 71, "out of memory"),
         (ZeroDivisionError("by\n\x1b[31mzero"), 70, r"bug in leasekeeper: ZeroDivisionError: by \x1b[31mzero"),
     ],
 )

@@ -10,6 +10,7 @@
 77     permission denied
 128+N  ended by signal N (130: Ctrl-C; 141: nobody reads the output any more)
 70     a bug in leasekeeper; 74: the output could not be written
+71     the system has no process, file or memory left for it
 =====  ==========================================================
 
 The numbers from 69 on are those of sysexits.h. ``run`` passes on its program's own status.
@@ -40,10 +41,13 @@ from leasekeeper.errors import (
 __all__ = ["DEBUG", "DONE", "NEGATIVE", "UNAVAILABLE", "Interrupted", "code_of", "report"]
 
 DONE, NEGATIVE, USAGE = 0, 1, 2
-UNAVAILABLE, BUG, OUTPUT, NOT_ACQUIRED, LOST, DENIED = 69, 70, 74, 75, 76, 77
+UNAVAILABLE, BUG, SYSTEM, OUTPUT, NOT_ACQUIRED, LOST, DENIED = 69, 70, 71, 74, 75, 76, 77
 BY_SIGNAL = 128
 
 DEBUG = "LEASEKEEPER_DEBUG"
+
+# What the kernel says when a limit on processes, open files or memory is reached.
+SHORT = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class Interrupted(BaseException):
@@ -61,14 +65,23 @@ def code_of(error: BaseException) -> int:
             return BY_SIGNAL + error.number
         case KeyboardInterrupt() | click.Abort():
             return BY_SIGNAL + signal.SIGINT
-        case OSError() if error.errno == errno.EPIPE:
-            return BY_SIGNAL + getattr(signal, "SIGPIPE", 13)
-        case OSError() if error.errno in (errno.ENOSPC, errno.EIO):
-            return OUTPUT
         case LeasekeeperError():
             return _code_of_ours(error)
         case click.ClickException():
             return USAGE
+    return _code_of_the_system(error)
+
+
+def _code_of_the_system(error: BaseException) -> int:
+    match error:
+        case OSError() if error.errno == errno.EPIPE:
+            return BY_SIGNAL + getattr(signal, "SIGPIPE", 13)
+        case OSError() if error.errno in (errno.ENOSPC, errno.EIO):
+            return OUTPUT
+        case OSError() if error.errno in SHORT:
+            return SYSTEM
+        case MemoryError():
+            return SYSTEM
     return BUG
 
 
@@ -110,6 +123,9 @@ def _line(error: BaseException, command: str) -> str:
             return f"{error.format_message()} (see: {command} --help)"
     if code_of(error) == OUTPUT:
         return f"the output could not be written: {error}"
+    if code_of(error) == SYSTEM:
+        short = error.strerror if isinstance(error, OSError) else "out of memory"
+        return f"the system refuses a process, a file or memory: {short}; look at ulimit -a"
     return f"this is a bug in leasekeeper: {type(error).__name__}: {error} (set {DEBUG}=1 to see where)"
 
 

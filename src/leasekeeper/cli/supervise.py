@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from leasekeeper.cli.inbox import PASSED_ON, Inbox
 from leasekeeper.cli.tree import messages as m
+from leasekeeper.cli.tree import proc
 from leasekeeper.cli.tree.control import Exit, Tree, TreeState
 from leasekeeper.clock import boottime
 from leasekeeper.protocol.authority import State
@@ -105,6 +107,8 @@ def supervise(
     person should know. ``listening`` is called when signals go to the program: from then on, also after the end, the caller need
     not look after them. On the way out the caller releases the lease.
     """
+    if sys.platform.startswith("linux") and not proc.listable():
+        notify("/proc does not show the processes here: only the program's own process group can be frozen and killed")
     with Inbox() as inbox:
         listening()
         pause_at_s, end_at_s = lease.deadlines()

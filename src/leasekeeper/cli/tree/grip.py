@@ -25,6 +25,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 
 from leasekeeper.cli.tree import proc
 from leasekeeper.cli.tree.proc import Process
@@ -278,9 +279,13 @@ def _signal_group(group: int, number: int) -> bool:
 
 
 def until_empty(step: Callable[[], None], empty: Callable[[], bool]) -> None:
-    """Repeat ``step`` until ``empty``, without limit: a tree that cannot be killed must not be reported as gone."""
+    """Repeat ``step`` until ``empty``, without limit: a tree that cannot be killed must not be reported as gone.
+
+    Nor one that cannot be listed just now.
+    """
     pause_s = 0.001
     while not empty():
-        step()
+        with suppress(OSError):
+            step()
         time.sleep(pause_s)
         pause_s = min(pause_s * 2, 0.1)

@@ -4,7 +4,9 @@ A listing is a snapshot of something that moves: a process that forks or dies du
 sure walks again until nothing changes. Walking the kernel's lists of children costs a few reads per process *of the tree*;
 only where the kernel does not have them (CONFIG_PROC_CHILDREN) is all of /proc read.
 
-Where there is no /proc, every listing is empty.
+A listing that fails for want of descriptors or memory raises OSError: an empty one would mean that nothing runs. Where there is
+no /proc, every listing is empty; and also where /proc is that of another pid namespace (``unshare --pid`` without
+``--mount-proc``, a container that was given the host's): its numbers mean other processes there.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ __all__ = ["Process", "children", "descendants", "listable", "read", "send"]
 _PROC = "/proc"
 _DEAD = ("Z", "X", "x")
 _STOPPED = ("T", "t")
+# Who cannot be read for another reason (no descriptor, no memory) is there all the same, and no listing may leave it out.
+_NOT_THERE = (FileNotFoundError, ProcessLookupError, NotADirectoryError, PermissionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +60,8 @@ class Process:
 
 
 def listable() -> bool:
-    """Whether this platform shows its processes under /proc as Linux does."""
-    return sys.platform.startswith("linux") and os.path.exists(f"{_PROC}/self/stat")
+    """Whether this platform shows its processes under /proc as Linux does, by the numbers that they have for us."""
+    return _SHOWN
 
 
 def parse(line: str) -> Process:
@@ -69,7 +73,7 @@ def parse(line: str) -> Process:
 
 def read(pid: int) -> Process | None:
     """The process with this pid, None when there is none."""
-    text = _text(f"{_PROC}/{pid}/stat", whole=False)
+    text = _text(f"{_PROC}/{pid}/stat", whole=False) if _SHOWN else ""
     if not text:
         return None
     process = parse(text)
@@ -181,7 +185,7 @@ def _everything() -> list[Process]:
 def _names(directory: str) -> list[str]:
     try:
         return os.listdir(directory)
-    except OSError:
+    except _NOT_THERE:
         return []
 
 
@@ -190,7 +194,7 @@ def _text(path: str, *, whole: bool = True) -> str:
     # Unbuffered reads of the descriptor: half the cost of open() on files this small.
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    except _NOT_THERE:
         return ""
     try:
         if not whole:
@@ -199,7 +203,7 @@ def _text(path: str, *, whole: bool = True) -> str:
         while part := os.read(descriptor, 65536):
             parts.append(part)
         return b"".join(parts).decode("ascii", "replace")
-    except OSError:
+    except _NOT_THERE:
         return ""
     finally:
         os.close(descriptor)
@@ -213,5 +217,13 @@ def _has_pidfd() -> bool:
     return hasattr(signal, "pidfd_send_signal")
 
 
+def _shown() -> bool:
+    try:
+        return sys.platform.startswith("linux") and os.readlink(f"{_PROC}/self") == str(os.getpid())
+    except OSError:
+        return False
+
+
+_SHOWN = _shown()
 _HAS_PIDFD = _has_pidfd()
-_HAS_CHILDREN = os.path.exists(f"{_PROC}/self/task/{os.getpid()}/children")
+_HAS_CHILDREN = _SHOWN and os.path.exists(f"{_PROC}/self/task/{os.getpid()}/children")

@@ -71,7 +71,10 @@ class Recovery:
             sentinel.send_signal(signal.SIGCONT)
             return False
         # It left nothing if it ended by itself, but its status does not always tell (SIGCHLD may be ignored here).
-        return self._sweep()
+        try:
+            return self._sweep()
+        except OSError:
+            return False  # no descriptor or memory to list it with; the next look may have
 
     def bring_terminal_home(self) -> None:
         """A guardian that died could not take it back from the program, nor mend its modes."""

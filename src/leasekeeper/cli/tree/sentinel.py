@@ -16,6 +16,7 @@ from leasekeeper.cli.tree.burial import Left, reap
 from leasekeeper.cli.tree.grip import Grip, until_empty
 from leasekeeper.cli.tree.guardian import Guardian
 from leasekeeper.cli.tree.launch import inherited_files, let_go
+from leasekeeper.cli.tree.messages import Broken, encode
 
 __all__ = ["main"]
 
@@ -40,7 +41,7 @@ def main(link_fd: int, command: int) -> None:
     # The command started us with every signal blocked: from here on we are deaf, and may listen.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     kernel.adopt_orphans()
-    guardian = os.fork()
+    guardian = _fork(link_fd)
     if guardian == 0:
         _guard(link_fd, command, files)
     os.setsid()
@@ -51,6 +52,15 @@ def main(link_fd: int, command: int) -> None:
     grip = Grip(os.getpid(), outside=(home,))
     until_empty(grip.kill, lambda: reap(max(REAP_S, grip.walked_s)) is Left.NONE)
     os._exit(0)
+
+
+def _fork(link_fd: int) -> int:
+    """As os.fork(); where there is no process to be had the command is told so, and nothing more is done."""
+    try:
+        return os.fork()
+    except OSError as error:
+        os.write(link_fd, encode(Broken(f"no guardian could be started: {error.strerror}")))
+        os._exit(70)
 
 
 def _guard(link_fd: int, command: int, files: list[int]) -> None:
