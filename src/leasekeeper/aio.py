@@ -23,7 +23,7 @@ from leasekeeper.protocol.authority import State
 from leasekeeper.protocol.gate import lost
 from leasekeeper.protocol.keys import Claim, check_name
 from leasekeeper.runtime.aio import on_thread
-from leasekeeper.runtime.core import Core, check_timeout
+from leasekeeper.runtime.core import ONCE_S, Core, check_timeout
 from leasekeeper.runtime.fork import HERE
 from leasekeeper.runtime.held import Held, attach
 from leasekeeper.runtime.supervise import Supervised
@@ -239,7 +239,7 @@ class AsyncKeeper:
         """Wait for the turn on ``name`` and own it; see `Keeper.acquire`. Cancelling it leaves no claim behind."""
         want = self._core.want(name, ttl, timeout, note)
         if timeout is not None and timeout <= 0:
-            return await self._at_once(self._core.want(name, ttl, None, note))
+            return await self._at_once(want._replace(until=want.since + ONCE_S))
         if timeout is None and self._core.sessions.owned_by(name, asyncio.current_task()):
             raise Misuse(
                 f"this task owns {name!r} already and would wait for itself: release it first, or give a timeout"
@@ -247,7 +247,7 @@ class AsyncKeeper:
         return self._own(want, await self._core.aacquire(want, queue.acquire(self._core.ctx, want)))
 
     async def try_acquire(self, name: str, *, ttl: float | None = None, note: str = "") -> AsyncLease | None:
-        """Own ``name`` if nobody claims it; None at once, and no trace, if somebody does."""
+        """Own ``name`` if nobody claims it; None at once, and no trace, if somebody does. See `Keeper.try_acquire`."""
         want = self._core.want(name, ttl, None, note)
         authority = await self._core.aacquire(want, queue.try_acquire(self._core.ctx, want))
         return None if authority is None else self._own(want, authority)

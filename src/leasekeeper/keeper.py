@@ -15,7 +15,7 @@ from leasekeeper.fencing import parse_token
 from leasekeeper.protocol import inspect as look
 from leasekeeper.protocol import queue
 from leasekeeper.protocol.keys import Claim, check_name
-from leasekeeper.runtime.core import Core, check_timeout
+from leasekeeper.runtime.core import ONCE_S, Core, check_timeout
 from leasekeeper.runtime.held import Held, attach, current_thread_ref
 from leasekeeper.timing import Timing
 from leasekeeper.wire.channel import TLS, Channel
@@ -205,17 +205,18 @@ class Keeper:
         Args:
             name: 1 to 255 characters, no control characters; "/" is welcome.
             ttl: seconds that etcd keeps the claim after the last heartbeat; default that of ``timing``.
-            timeout: seconds to wait at most; 0 tries once; None waits without end.
+            timeout: seconds to wait at most; 0 tries once, which may take etcd 3 s; None waits without end. Where etcd falls
+                silent the call ends up to 2 s later: it still tries to leave no claim behind, and hands that to the background.
             note: shown to operators.
 
         Raises:
             NotAcquired: the timeout has come; no claim is left behind.
-            Unavailable: etcd could not be reached to stand in the queue (10 s when there is no timeout).
+            Unavailable: etcd could not be reached in time to stand in the queue (10 s when there is no timeout).
             Misuse: this thread owns the name already and would wait for itself.
         """
         want = self._core.want(name, ttl, timeout, note)
         if timeout is not None and timeout <= 0:
-            return self._at_once(self._core.want(name, ttl, None, note))
+            return self._at_once(want._replace(until=want.since + ONCE_S))
         if timeout is None and self._core.sessions.owned_by(name, threading.current_thread()):
             raise Misuse(
                 f"this thread owns {name!r} already and would wait for itself: release it first, or give a timeout"
@@ -225,7 +226,8 @@ class Keeper:
     def try_acquire(self, name: str, *, ttl: float | None = None, note: str = "") -> Lease | None:
         """Own ``name`` if nobody claims it; None at once, and no trace, if somebody does.
 
-        Raises Unavailable when etcd cannot be asked.
+        Raises Unavailable when etcd cannot be asked for 10 s, up to 2 s later than that. ``acquire(timeout=0)`` has less
+        patience.
         """
         want = self._core.want(name, ttl, None, note)
         authority = self._core.acquire(want, queue.try_acquire(self._core.ctx, want))

@@ -51,6 +51,8 @@ LAST_BIT_S = 0.25
 REVOKE_S = 1.0
 # How long a call may try that belongs to no acquire.
 ASK_S = 10.0
+# How long etcd may take to answer an acquire that has no time to wait for its turn.
+ONCE_S = 3.0
 
 # Observers of every keeper in the process; see leasekeeper.observe, which alone changes it.
 observers: list[Observer] = []
