@@ -1,6 +1,6 @@
 """How commands speak: tables for people, JSON for programs, and notes on stderr for both.
 
-On a terminal a table fits its width, long words are folded and nothing is cut off. Elsewhere each row is one line, however
+On a terminal a table fits its width and nothing is cut off (see `tables`). Elsewhere each row is one line, however
 long, for grep and awk. JSON is ASCII, so that nothing in it can act on a terminal either.
 """
 
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -50,41 +50,31 @@ def styled(text: str, style: str = "") -> Text:
     return Text(text, style=style, overflow="fold")
 
 
-# Columns of numbers, and those that are worth less when they are broken: other columns give way first.
-RIGHT = frozenset({"PLACE", "TOKEN", "AGE", "WAITING"})
-WHOLE = RIGHT | {"LEASE", "TTL LEFT", "RESULT"}
-
-
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[Text]]) -> None:
     """A table."""
-    from rich.table import Table
+    from leasekeeper.cli.tables import fitted
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in headings:
-        justify: Literal["left", "right"] = "right" if heading in RIGHT else "left"
-        table.add_column(heading, justify=justify, overflow="fold", no_wrap=heading in WHOLE)
-    for row in rows:
-        table.add_row(*row)
-    _print(table)
+    _print(lambda width: fitted(headings, list(rows), width))
 
 
 def print_lines(lines: Iterable[Text]) -> None:
     """Lines of text, each folded to the terminal's width."""
-    from rich.console import Group
-
-    _print(Group(*lines))
+    _print(lambda width: iter(lines))
     sys.stdout.flush()
 
 
-def _print(renderable: Any) -> None:
+def _print(rendered: Callable[[int], Iterator[Any]]) -> None:
+    """Print what comes of a width, the terminal's or one that everything fits in."""
     from rich.console import Console
 
     console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=False)
     if console.is_terminal:
-        console.print(renderable)
+        for one in rendered(console.width):
+            console.print(one)
         return
     console.width = UNLIMITED_WIDTH
     with console.capture() as captured:
-        console.print(renderable)
+        for one in rendered(UNLIMITED_WIDTH):
+            console.print(one)
     for line in captured.get().splitlines():
         click.echo(line.rstrip())
