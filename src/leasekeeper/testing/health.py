@@ -72,7 +72,7 @@ class Gateway:
 
     def status(self, *, timeout_s: float) -> MemberStatus:
         """Return the member's status; Unavailable when it does not answer, AuthError when it refuses to."""
-        answer = self._call("/v3/maintenance/status", {}, timeout_s=timeout_s)
+        answer = self.call("/v3/maintenance/status", {}, timeout_s=timeout_s)
         header = answer.get("header", {})
         return MemberStatus(
             version=str(answer.get("version", "")),
@@ -89,10 +89,13 @@ class Gateway:
 
     def transfer_leadership(self, member_id: int, *, timeout_s: float) -> None:
         """Ask this member, which must be the leader, to hand over to another."""
-        self._call("/v3/maintenance/transfer-leadership", {"targetID": str(member_id)}, timeout_s=timeout_s)
+        self.call("/v3/maintenance/transfer-leadership", {"targetID": str(member_id)}, timeout_s=timeout_s)
 
-    def _call(self, path: str, body: dict[str, str], *, timeout_s: float) -> dict[str, Any]:
-        """Make one call of etcd's API, after a login where there is a user."""
+    def call(self, path: str, body: dict[str, str], *, timeout_s: float) -> dict[str, Any]:
+        """Make one call of etcd's API, in its JSON form, after a login where there is a user.
+
+        Unavailable when there is no answer or etcd's own error is one, AuthError when it refuses who asks.
+        """
         token = self._login(timeout_s) if self.user is not None else ""
         return self._checked(path, self._request("POST", path, body, token, timeout_s=timeout_s))
 

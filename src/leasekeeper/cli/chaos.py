@@ -1,0 +1,90 @@
+"""``leasekeeper chaos``: real replicas on a real cluster, real faults, and a verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from leasekeeper.cli.command import lease_command
+from leasekeeper.cli.exits import DONE, NEGATIVE
+from leasekeeper.cli.output import json_line, print_table, styled
+from leasekeeper.cli.settings import Settings
+
+if TYPE_CHECKING:
+    from leasekeeper.testing.chaos import Verdict, Weather
+
+DEFAULT_SECONDS = 60.0
+
+
+@lease_command("chaos", timeout_help="Not used here: a storm takes --seconds and about a minute more.")
+@click.option("--seed", type=click.IntRange(min=0), default=1, metavar="N", help="Decides the faults; default 1.")
+@click.option(
+    "--seconds",
+    type=float,
+    default=DEFAULT_SECONDS,
+    metavar="S",
+    help=f"How long faults strike; default {DEFAULT_SECONDS:g}. Starting, calming down and looking takes about a minute more.",
+)
+@click.option("--replicas", type=int, default=3, metavar="N", help="Replica processes, 1 to 9; default 3.")
+@click.option("--members", type=int, default=3, metavar="N", help="Members of etcd: 1, 3 or 5; default 3.")
+@click.option("--ttl", type=float, default=3.0, metavar="S", help="TTL of the lease, whole seconds; default 3.")
+@click.option(
+    "--fault", "kinds", multiple=True, metavar="KIND", help="Only this kind of fault, may be repeated; default all."
+)
+@click.option(
+    "--target",
+    default="",
+    metavar="MODULE:NAME",
+    help="Your own resource: write(resource, lease, value), or an object with it, as assert_fenced takes it.",
+)
+@click.option(
+    "--report",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    metavar="DIR",
+    help="Write report.json and a timeline, index.html, into this directory.",
+)
+def command(settings: Settings, /, kinds: tuple[str, ...], ttl: float, report: Path | None, **wanted: object) -> int:
+    """Break a real cluster on purpose, and check that every promise is kept.
+
+    Starts its own etcd members, replica processes, network faults and a guarded resource on this machine; needs no other
+    etcd and touches none. A checker that knows nothing of how leasekeeper works then reads the resource's ledger and etcd.
+    Exits with 1 if a promise was broken. The same seed makes the same faults at the same times.
+    """
+    from leasekeeper.testing.chaos import Storm, Weather, judge
+    from leasekeeper.testing.chaos.report import as_json, write
+
+    weather = Weather(ttl_s=ttl, kinds=kinds, **wanted)  # type: ignore[arg-type]
+    story = Storm(weather, lambda line: click.echo(line, err=True)).run()
+    verdict = judge(story)
+    if report is not None:
+        for path in write(report, weather, story, verdict):
+            click.echo(f"written to {path}", err=True)
+    if settings.as_json:
+        json_line(as_json(weather, story, verdict))
+    else:
+        _tell(weather, verdict)
+    return DONE if verdict.ok else NEGATIVE
+
+
+def _tell(weather: Weather, verdict: Verdict) -> None:
+    figures = dataclasses.asdict(verdict.figures)
+    rows = [
+        (styled(name.removesuffix("_s").replace("_", " ")), styled(_shown(value))) for name, value in figures.items()
+    ]
+    print_table(("WHAT", "HOW MUCH"), rows)
+    click.echo()
+    for what in verdict.violations:
+        click.echo(f"VIOLATED: {what}")
+    click.echo(f"seed {weather.seed}: " + ("every promise was kept" if verdict.ok else "a promise was broken"))
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {count}" for name, count in value.items())
+    if isinstance(value, tuple):
+        return ", ".join(f"{seconds:.1f} s" for seconds in value)
+    return f"{value:.1f} s" if isinstance(value, float) else str(value)

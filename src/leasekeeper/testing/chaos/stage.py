@@ -1,0 +1,255 @@
+"""Everything that runs during a storm: the cluster, the links, the replicas, the resource; all of it dies with this process."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from leasekeeper.clock import boottime
+from leasekeeper.errors import ConfigError, LeasekeeperError, Unavailable
+from leasekeeper.testing.chaos.operator import Operator
+from leasekeeper.testing.chaos.records import Attempt, Told, read_lines
+from leasekeeper.testing.cluster import EtcdCluster
+from leasekeeper.testing.process import ChildProcess
+from leasekeeper.testing.proxy import FaultProxy
+
+if TYPE_CHECKING:
+    from leasekeeper.testing.chaos.storm import Weather
+
+__all__ = ["Actor", "Stage"]
+
+NAMESPACE = "chaos"
+START_S = 60.0
+POLL_S = 0.05
+QUOTA_BYTES = 48 * 1024 * 1024
+# The leader runs, stands still, and so on: half of the time, in pieces far shorter than any deadline.
+STUTTER_S = 0.06
+
+
+class Actor:
+    """One replica: its process, of which there is one after the other, and its links to etcd."""
+
+    def __init__(self, stage: Stage, number: int, links: list[FaultProxy]) -> None:
+        self.name = f"r{number}"
+        self.links = links
+        self.ttl_s = stage.ttl_s
+        self.struck = False
+        self._stage = stage
+        self._number = number
+        self._lives = 0
+        self._control = stage.home / f"{self.name}.wall"
+        self._process: ChildProcess | None = None
+
+    # ------------------------------------------------------------ its process
+
+    def start(self) -> None:
+        """Begin a life."""
+        if self._stage.closing:
+            return
+        self._lives += 1
+        stage = self._stage
+        config = {
+            "holder": f"{self.name}.{self._lives}",
+            "endpoints": [link.endpoint for link in self.links],
+            "namespace": NAMESPACE,
+            "resource": stage.port,
+            "ttl_s": stage.ttl_s,
+            "zero_s": stage.zero_s,
+            "control": str(self._control),
+            "seed": f"{stage.seed}/{self._number}/{self._lives}",
+        }
+        command = [sys.executable, "-m", "leasekeeper.testing.chaos.replica", json.dumps(config)]
+        self._process = ChildProcess(command, log=stage.home / f"{self.name}.{self._lives}.log")
+
+    def kill(self) -> None:
+        """End it without a word."""
+        if self._process is not None:
+            self._process.kill()
+
+    def freeze(self) -> None:
+        """Stop it wherever it is."""
+        if self._process is not None and self._process.alive:
+            self._process.freeze()
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        if self._process is not None and self._process.alive:
+            self._process.thaw()
+
+    @property
+    def died(self) -> str:
+        """Why it ended by itself, with the end of what it said; "" while it runs or was killed."""
+        status = None if self._process is None else self._process.exit_status
+        if self._process is None or status is None or status < 0:
+            return ""
+        text = self._process.log.read_text(errors="replace")
+        return f"{self.name} ended with status {status}: {text[-500:]}"
+
+    def set_wall(self, offset_s: float) -> None:
+        """Let its wall clock be so much off."""
+        self._control.write_text(str(offset_s))
+
+    # ------------------------------------------------------------ its links
+
+    def cut_off(self) -> None:
+        """Reset and refuse every connection to etcd."""
+        for link in self.links:
+            link.cut()
+
+    def reconnect(self, *, reset: bool = False) -> None:
+        """End every fault of its links; ``reset``: what they held never arrives."""
+        for link in self.links:
+            link.heal(reset=reset)
+
+
+class Stage:
+    """The parts of a storm. A context manager: entering starts all, leaving ends all and removes what they left."""
+
+    def __init__(self, weather: Weather, home: Path) -> None:
+        self.seed = weather.seed
+        self.ttl_s = weather.ttl_s
+        self.home = home
+        self.backup = home / "backup.db"
+        self.ledger = home / "ledger.jsonl"
+        self.zero_s = boottime()
+        self.port = 0
+        self.closing = False
+        self.actors: list[Actor] = []
+        self.cluster = EtcdCluster(weather.members, quota_bytes=QUOTA_BYTES)
+        self.operator = Operator(self.cluster, NAMESPACE)
+        self._weather = weather
+        self._stack = ExitStack()
+        self._resource: ChildProcess | None = None
+        self._told: list[Told] = []
+        self._read: dict[Path, int] = {}
+
+    def __enter__(self) -> Stage:
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _start(self) -> None:
+        self._start_resource()
+        self._stack.enter_context(self.cluster)
+        for number in range(self._weather.replicas):
+            links = [
+                self._stack.enter_context(FaultProxy(member.endpoint, name=f"r{number}-{index}"))
+                for index, member in enumerate(self.cluster.members)
+            ]
+            self.actors.append(Actor(self, number, links))
+        for actor in self.actors:
+            actor.start()
+
+    def _start_resource(self) -> None:
+        port = self.home / "port"
+        config = {
+            "ledger": str(self.ledger),
+            "target": self._weather.target,
+            "zero_s": self.zero_s,
+            "port": str(port),
+            "path": [os.getcwd()] if self._weather.target else [],
+        }
+        command = [sys.executable, "-m", "leasekeeper.testing.chaos.effects", json.dumps(config)]
+        self._resource = ChildProcess(command, log=self.home / "resource.log")
+        until = time.monotonic() + START_S
+        while not port.exists():
+            if not self._resource.alive or time.monotonic() > until:
+                raise self._no_resource(self._resource.log.read_text(errors="replace").strip())
+            time.sleep(POLL_S)
+        self.port = int(port.read_text())
+
+    def _no_resource(self, said: str) -> LeasekeeperError:
+        last = said.splitlines()[-1] if said else "it said nothing"
+        if (named := self._weather.target) and "ConfigError: " in last:
+            _, _, expected = last.partition("expected ")
+            return ConfigError(field="target", value=named, expected=expected)
+        return Unavailable(f"the resource did not start: {last}", operation="start", detail=said[-2000:])
+
+    def end_replicas(self) -> None:
+        """Kill every replica, as a crash would."""
+        self.closing = True
+        for actor in self.actors:
+            actor.kill()
+
+    def close(self) -> None:
+        """End everything."""
+        self.end_replicas()
+        if self._resource is not None:
+            self._resource.kill()
+        self._stack.close()
+
+    # ------------------------------------------------------------ time
+
+    def now_s(self) -> float:
+        """Seconds since the start."""
+        return boottime() - self.zero_s
+
+    def rest(self, seconds: float) -> None:
+        """Let time pass."""
+        time.sleep(seconds)
+
+    def stutter(self, member: int, seconds: float) -> Callable[[], None]:
+        """Let a member run only half of the time for so long. What is returned waits for the end of that; then it runs."""
+
+        def run() -> None:
+            until = time.monotonic() + seconds
+            while time.monotonic() < until and not self.closing:
+                self.cluster.freeze(member)
+                time.sleep(STUTTER_S)
+                self.cluster.thaw(member)
+                time.sleep(STUTTER_S)
+
+        thread = threading.Thread(target=run, name="leasekeeper-chaos-stutter", daemon=True)
+        thread.start()
+        return thread.join
+
+    # ------------------------------------------------------------ what was said
+
+    def told(self) -> list[Told]:
+        """What the replicas have said so far, in order of time."""
+        for path in sorted(self.home.glob("r*.*.log")):
+            self._told += self._news(path)
+        self._told.sort(key=lambda line: line.at_s)
+        return self._told
+
+    def _news(self, path: Path) -> Iterator[Told]:
+        with path.open("rb") as file:
+            file.seek(self._read.get(path, 0))
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read[path] = self._read.get(path, 0) + len(whole)
+        for line in whole.splitlines():
+            if line.startswith(b"{"):
+                yield Told(**json.loads(line))
+
+    def attempts(self) -> list[Attempt]:
+        """The ledger."""
+        return [Attempt(**line) for line in read_lines(self.ledger)]
+
+    def tokens(self) -> tuple[int, ...]:
+        """Every token that any replica has said it owns."""
+        return tuple(line.token for line in self.told() if line.what == "owner")
+
+    def owner(self) -> Actor | None:
+        """Who said last that it owns the lease, unless it said something else since."""
+        owning: dict[str, bool] = {}
+        for line in self.told():
+            name = line.who.partition(".")[0]
+            owning.pop(name, None)
+            if line.what in ("owner", "HELD", "SUSPENDED"):
+                owning[name] = True
+        names = list(owning)
+        return next((actor for actor in self.actors if names and actor.name == names[-1]), None)
