@@ -18,7 +18,7 @@ protobuf by importing this package.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from leasekeeper._version import __version__
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from leasekeeper.keeper import Keeper, Lease
-    from leasekeeper.protocol.authority import Loss, State
-    from leasekeeper.protocol.keys import Claim
+    from leasekeeper.protocol.authority import State
+    from leasekeeper.records import Claim, Loss
     from leasekeeper.timing import Timing
     from leasekeeper.wire.channel import TLS
 
@@ -73,21 +73,23 @@ _HOME = {
     "TLS": "wire.channel",
     "AsyncKeeper": "aio",
     "AsyncLease": "aio",
-    "Claim": "protocol.keys",
+    "Claim": "records",
     "Keeper": "keeper",
     "Lease": "keeper",
-    "Loss": "protocol.authority",
+    "Loss": "records",
     "State": "protocol.authority",
     "Timing": "timing",
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOME.get(name, 'errors')}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker would take it for leave to ask for any name at all
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.{_HOME.get(name, 'errors')}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

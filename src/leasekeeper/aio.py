@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import leasekeeper.observe  # noqa: F401 - it adds the observer that logs
-from leasekeeper.errors import LeaseLost, Misuse, NotAcquired
+from leasekeeper.errors import LeaseLost, Misuse
 from leasekeeper.fencing import parse_token
 from leasekeeper.protocol import inspect as look
 from leasekeeper.protocol import queue
@@ -253,10 +253,7 @@ class AsyncKeeper:
         return None if authority is None else self._own(want, authority)
 
     async def _at_once(self, want: Want) -> AsyncLease:
-        authority = await self._core.aacquire(want, queue.try_acquire(self._core.ctx, want))
-        if authority is None:
-            raise NotAcquired(f"{want.name!r} was not acquired at once: somebody owns it", name=want.name)
-        return self._own(want, authority)
+        return self._own(want, await self._core.aacquire(want, queue.at_once(self._core.ctx, want)))
 
     def _own(self, want: Want, authority: Any) -> AsyncLease:
         lease = AsyncLease(self._core, authority)

@@ -30,6 +30,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from leasekeeper.records import Claim, Loss
+
 
 # So much of a wrong value is shown in a message of one line.
 SHOWN_MAX = 200
@@ -88,7 +90,7 @@ class LeaseLost(StopWork):
         name: str = "",
         token: int = 0,
         reason: str = "",
-        loss: Any = None,
+        loss: Loss | None = None,
         in_doubt: bool = False,
     ) -> None:
         super().__init__(message)
@@ -155,8 +157,9 @@ class LeaseSuspended(TryLater):
 class NotAcquired(TryLater):
     """The name is owned by somebody else and the time to wait is over.
 
-    ``owner`` is the owner's claim as it was last read (None when it could not be read), ``ahead`` how many claims stood
-    before this one, ``waited_s`` how long it waited.
+    ``owner`` is the owner's claim as it was last read (None when it could not be read, or when nobody owned the name any
+    more), ``ahead`` how many claims stood in the queue when this one came (None when that was not told), ``waited_s`` how
+    long it waited.
     """
 
     def __init__(
@@ -164,8 +167,8 @@ class NotAcquired(TryLater):
         message: str | None = None,
         *,
         name: str = "",
-        owner: Any = None,
-        ahead: int = 0,
+        owner: Claim | None = None,
+        ahead: int | None = None,
         waited_s: float = 0.0,
     ) -> None:
         super().__init__(message)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import leasekeeper.observe  # noqa: F401 - it adds the observer that logs
-from leasekeeper.errors import Misuse, NotAcquired
+from leasekeeper.errors import Misuse
 from leasekeeper.fencing import parse_token
 from leasekeeper.protocol import inspect as look
 from leasekeeper.protocol import queue
@@ -234,10 +234,7 @@ class Keeper:
         return None if authority is None else self._own(want, authority)
 
     def _at_once(self, want: Want) -> Lease:
-        authority = self._core.acquire(want, queue.try_acquire(self._core.ctx, want))
-        if authority is None:
-            raise NotAcquired(f"{want.name!r} was not acquired at once: somebody owns it", name=want.name)
-        return self._own(want, authority)
+        return self._own(want, self._core.acquire(want, queue.at_once(self._core.ctx, want)))
 
     def _own(self, want: Want, authority: Any) -> Lease:
         lease = Lease(self._core, authority)

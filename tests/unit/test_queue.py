@@ -17,7 +17,7 @@ from leasekeeper.protocol.authority import Authority, State
 from leasekeeper.protocol.keys import read_claim, write_epoch
 from leasekeeper.protocol.leave import release, remove, sweep, withdraw
 from leasekeeper.protocol.lend import lend
-from leasekeeper.protocol.plan import Call, Cause, Fault, Kind, Wait, Watch
+from leasekeeper.protocol.plan import Call, Cause, Detach, Fault, Kind, Wait, Watch
 from leasekeeper.timing import Timing
 from tests.model.world import KEYS, Client, Strike, World
 
@@ -146,10 +146,76 @@ def test_when_the_time_is_over_the_error_names_the_owner() -> None:
     run = client.run(queue.acquire(client.ctx, client.want(timeout_s=2.0)))
     assert isinstance(run.error, NotAcquired)
     claim = run.error.owner
+    assert claim is not None
     assert (claim.token, claim.holder, claim.lease_id) == (held.token, owner.ctx.holder, held.session.lease_id)
     assert run.error.waited_s == pytest.approx(2.0, abs=0.1)
     for part in (owner.ctx.holder, str(held.token), f"{held.session.lease_id:x}"):
         assert part in str(run.error)
+
+
+def test_the_error_tells_how_many_claims_were_there_before() -> None:
+    """NotAcquired carries how many claims stood in the queue when this one came, whatever came behind it."""
+    world = World()
+    world.stranger("name")
+    world.stranger("name")
+    client = Client(world)
+    world.script = [lambda: world.stranger("name"), lambda: world.pass_time(3.0)]
+    run = client.run(queue.acquire(client.ctx, client.want(timeout_s=2.0)))
+    assert isinstance(run.error, NotAcquired)
+    assert run.error.ahead == 2
+
+
+@pytest.mark.parametrize("at_hand", [False, True])
+def test_a_try_that_comes_to_nothing_can_tell_why(at_hand: bool) -> None:
+    """Asked at once, NotAcquired tells the owner and how many claims stand there, from the very answer that refused."""
+    world = World()
+    owner, client = Client(world), Client(world)
+    held = acquire(owner)
+    world.stranger("name")
+    if at_hand:
+        client.do(lend(client.ctx, client.want()))
+    run = client.run(queue.at_once(client.ctx, client.want()))
+    assert calls(run) == 1
+    assert isinstance(run.error, NotAcquired)
+    claim = run.error.owner
+    assert claim is not None
+    assert (claim.token, claim.holder) == (held.token, owner.ctx.holder)
+    assert run.error.ahead == 2
+    assert owner.ctx.holder in str(run.error)
+
+
+def test_an_owner_that_left_in_the_last_moment_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the owner leaves just before the claim is given up, the error says that nobody owns the name."""
+    world = World()
+    owner = world.stranger("name")
+    client = Client(world)
+    answer = world.store.answer
+
+    def owner_leaves_first(request: Any) -> Any:
+        if isinstance(request, pb.TxnRequest) and any(op.HasField("request_delete_range") for op in request.success):
+            world.store.delete(owner)
+        return answer(request)
+
+    monkeypatch.setattr(world.store, "answer", owner_leaves_first)
+    run = client.run(queue.acquire(client.ctx, client.want(timeout_s=1.0)))
+    assert isinstance(run.error, NotAcquired)
+    assert run.error.owner is None
+    assert "nobody owns it any more" in str(run.error)
+
+
+def test_an_owner_is_named_although_giving_up_was_not_answered() -> None:
+    """When the withdrawal's reply is lost, the owner is the one that the last look showed."""
+    world = World()
+    owner, client = Client(world), Client(world)
+    held = acquire(owner)
+    quiet = client.run(queue.acquire(client.ctx, client.want(timeout_s=1.0)))
+    withdrawal = max(index for index, operation in enumerate(quiet.trace) if isinstance(operation, Call))
+    silence = Strike(lambda: Fault(Kind.UNKNOWN), "now")
+    run = client.run(queue.acquire(client.ctx, client.want(timeout_s=1.0)), {withdrawal - 1: silence})
+    assert isinstance(run.error, NotAcquired)
+    assert isinstance(run.trace[-1], Detach)
+    assert run.error.owner is not None
+    assert run.error.owner.token == held.token
 
 
 def test_a_claim_whose_turn_comes_in_the_last_moment_is_looked_at_once_more() -> None:

@@ -32,9 +32,10 @@ The machine holds no lock. Its transitions are made by one thread at a time (the
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+from leasekeeper.records import Loss, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +57,6 @@ __all__ = [
     "revives",
 ]
 
-Reason = Literal["expired", "revoked", "deleted", "gave_up", "forked", "closed"]
 NEVER = -math.inf
 
 
@@ -95,21 +95,6 @@ TRANSITIONS: dict[tuple[State, Input], State] = {
     **{(State.LOST, i): State.LOST for i in Input},
     **{(State.RELEASED, i): State.RELEASED for i in Input},
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """Why and when a lease was lost.
-
-    ``reason``: ``expired`` (its time ran out at etcd), ``revoked`` (the etcd lease was revoked), ``deleted`` (the claim's
-    key was deleted or replaced), ``gave_up`` (a patience of Timing ran out), ``forked`` (this is a child process),
-    ``closed`` (the keeper was closed). ``at_s`` is on the clock of ``leasekeeper.clock``; ``proof_age_s`` is how old the
-    last proof was then.
-    """
-
-    reason: Reason
-    at_s: float
-    proof_age_s: float
 
 
 def proof_of(sent_s: float, ttl: int, timing: Timing) -> float:

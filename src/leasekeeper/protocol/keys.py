@@ -19,11 +19,12 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 from leasekeeper.errors import ConfigError
 from leasekeeper.fencing import EPOCH_MAX, make_token
 from leasekeeper.protocol import etcd_pb2 as pb
+from leasekeeper.records import Claim, Flag
 
 __all__ = [
     "UNREAD_EPOCH",
@@ -46,8 +47,6 @@ NOTE_MAX = 1024
 RECORD_MAX_BYTES = 64 * 1024
 NUMBER_MAX = 2**53
 FORMAT = 1
-
-Flag = Literal["ok", "foreign", "newer", "corrupt"]
 
 
 def check_name(name: object, field: str = "name") -> str:
@@ -146,32 +145,6 @@ def record_bytes(nonce: str, claimed_at: float, tail: str) -> bytes:
     Only ``nonce`` and ``epoch`` are ever decided on; the rest is for people.
     """
     return f'{{"v":{FORMAT},"nonce":"{nonce}","claimed_at":{claimed_at:.3f},{tail}'.encode()
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """One claim as it stands in etcd, the way an observer sees it.
-
-    ``flag`` says how much of it could be read: ``ok``; ``foreign`` (not written by leasekeeper, such as ``etcdctl lock``);
-    ``newer`` (a format that this version does not know); ``corrupt``. Whatever it is, it holds its place in the queue.
-    ``lease_id`` 0 means a key without a lease: it will never go away by itself.
-    """
-
-    name: str
-    key: str
-    token: int
-    create_revision: int
-    mod_revision: int
-    lease_id: int
-    nonce: str = ""
-    holder: str = ""
-    host: str = ""
-    pid: int = 0
-    note: str = ""
-    claimed_at: float | None = None
-    ttl: float | None = None
-    epoch: int = 0
-    flag: Flag = "ok"
 
 
 def _is_text(value: object) -> bool:

@@ -6,7 +6,7 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from leasekeeper.protocol.plan import BACKOFF_FIRST_S, BACKOFF_MAX_S, Detach, Fault, Kind, Plan, Sleep, Wait
+from leasekeeper.protocol.plan import BACKOFF_FIRST_S, BACKOFF_MAX_S, Detach, Fault, Kind, Plan, Wait, rest
 from leasekeeper.protocol.session import Session, Tending, grant, renew, revoke
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def lend(ctx: Context, want: Want) -> Plan[Session]:
             return found
         if ctx.now() >= want.limit:
             raise Fault(Kind.RETRY, text="beats are answered too slowly", operation="LeaseKeepAlive")
-        yield Sleep(pause_s)
+        yield rest(pause_s, want.limit - ctx.now())
         pause_s = min(BACKOFF_MAX_S, 2 * pause_s)
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "not_created_at",
     "put",
     "queue_empty",
+    "range_count",
     "range_kvs",
     "read_only",
     "under_lease",
@@ -126,3 +127,8 @@ def range_kvs(reply: pb.TxnResponse, index: int) -> list[pb.KeyValue]:
     """The key-values of a transaction's ``index``-th answer; empty when it is no range or not there."""
     responses = reply.responses
     return list(responses[index].response_range.kvs) if index < len(responses) else []
+
+
+def range_count(reply: pb.TxnResponse, index: int) -> int:
+    """How many keys there are in the range of a transaction's ``index``-th answer, whatever its limit left out."""
+    return int(reply.responses[index].response_range.count) if index < len(reply.responses) else 0

@@ -45,6 +45,7 @@ __all__ = [
     "Watching",
     "ask",
     "persist",
+    "rest",
 ]
 
 T = TypeVar("T")
@@ -53,6 +54,9 @@ T = TypeVar("T")
 CALL_TIMEOUT_S = 3.0
 BACKOFF_FIRST_S = 0.05
 BACKOFF_MAX_S = 1.0
+# What a pause leaves for the last attempt before a deadline.
+LAST_TRY_S = 0.05
+PAUSE_MIN_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +228,11 @@ Operation = Call | Sleep | Watch | Wait | Detach
 Plan = Generator[Operation, Any, T]
 
 
+def rest(pause_s: float, left_s: float) -> Sleep:
+    """A pause, cut to leave time for a last attempt before a deadline that is ``left_s`` away."""
+    return Sleep(max(PAUSE_MIN_S, min(pause_s, left_s - LAST_TRY_S)))
+
+
 def ask(method: Method, request: Message, timeout_s: float = CALL_TIMEOUT_S) -> Plan[Any]:
     """One attempt of one call."""
     return (yield Call(method, request, timeout_s))
@@ -252,11 +261,12 @@ def persist(
     while True:
         left_s = until - now()
         try:
-            return (yield Call(method, request, max(0.05, min(CALL_TIMEOUT_S, left_s)), strict))
+            return (yield Call(method, request, max(LAST_TRY_S, min(CALL_TIMEOUT_S, left_s)), strict))
         except Fault as fault:
             if fault.kind is Kind.UNKNOWN and on_unknown is not None:
                 on_unknown()
-            if fault.lasting or fault.cause in ANSWERS or now() + pause_s >= until:
+            left_s = until - now()
+            if fault.lasting or fault.cause in ANSWERS or left_s <= LAST_TRY_S:
                 raise
             if once and fault.kind is Kind.UNKNOWN:
                 raise
@@ -264,5 +274,5 @@ def persist(
             if on_unknown is not None:
                 on_unknown()
             raise
-        yield Sleep(pause_s)
+        yield rest(pause_s, left_s)
         pause_s = min(BACKOFF_MAX_S, 2 * pause_s)
