@@ -29,7 +29,7 @@ TIMEOUT_S = 5.0
 POLL_S = 0.2
 FILL = "leasekeeper-chaos-fill/"
 FILL_BYTES = 512 * 1024
-NOSPACE = "1"
+NOSPACE = "NOSPACE"
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,7 @@ class Storm:
 
         def over() -> None:
             try:
-                hit.undo()
+                eventually(hit.undo, PATIENCE_S)
             finally:
                 done = Operation(begun_s, stage.now_s(), blow.kind, hit.who, hit.tokens, hit.detail)
                 self._story.operations.append(done)
