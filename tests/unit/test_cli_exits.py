@@ -87,3 +87,11 @@ def test_the_traceback_is_there_on_request(capsys: pytest.CaptureFixture[str], m
     shown = capsys.readouterr().err
     assert "ZeroDivisionError: x" in shown
     assert "LEASEKEEPER_DEBUG=1" in shown
+
+
+def test_a_ctrl_c_that_came_wrapped_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """While modules are loaded Python may wrap a KeyboardInterrupt in an error of its own: 130 and no message all the same."""
+    wrapped = RuntimeError("Error calling __set_name__")
+    wrapped.__cause__ = KeyboardInterrupt()
+    assert report(wrapped, "leasekeeper ls") == 130
+    assert capsys.readouterr().err == ""

@@ -60,6 +60,7 @@ class Interrupted(BaseException):
 
 def code_of(error: BaseException) -> int:
     """The exit code for what ended a command."""
+    error = _meant(error)
     match error:
         case Interrupted():
             return BY_SIGNAL + error.number
@@ -83,6 +84,14 @@ def _code_of_the_system(error: BaseException) -> int:
         case MemoryError():
             return SYSTEM
     return BUG
+
+
+def _meant(error: BaseException) -> BaseException:
+    """The Ctrl-C that caused ``error``, or else ``error``: while a class is made, Python up to 3.11 wraps whatever comes."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, (KeyboardInterrupt, Interrupted)):
+        cause = cause.__cause__
+    return cause or error
 
 
 def _code_of_ours(error: LeasekeeperError) -> int:
@@ -112,6 +121,7 @@ def report(error: BaseException, command: str) -> int:
 
 
 def _line(error: BaseException, command: str) -> str:
+    error = _meant(error)
     match error:
         case Interrupted() | KeyboardInterrupt() | click.Abort():
             return ""
