@@ -6,7 +6,8 @@ the exit status is that of an interrupted run. Who has set a handler of his own 
 back the interrupt waits until it is done.
 
 A worker of pytest-xdist gets the signal when its controller has died, from the kernel where that can be had (Linux);
-by itself a worker would go on for some seconds.
+by itself a worker would go on for some seconds. A child that a test forks off has nothing to give back, and SIGTERM ends it
+as ever. It must not come to the child in the moment before that is so, for Python drops signals then: it is held meanwhile.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self._installed = False
-        self._pid = os.getpid()
+        self._is_held = False
         self._depth = 0
         self._came = False
         self._raised = False
@@ -40,9 +41,10 @@ class Interrupts:
         """Listen, if nobody else does; only a process's main thread can."""
         if self._installed or threading.current_thread() is not threading.main_thread():
             return
-        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        if hasattr(os, "register_at_fork") and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._on_term)
             self._installed = True
+            os.register_at_fork(before=self._hold, after_in_parent=self._let_go, after_in_child=self._forget)
             if WORKER_VARIABLE in os.environ and sys.platform == "linux":
                 die_with_parent(signal.SIGTERM)
 
@@ -63,10 +65,6 @@ class Interrupts:
             self._interrupt()
 
     def _on_term(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._pid:  # a child that was forked off, and has nothing of its own to give back
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGTERM)
-            return
         self._came = True
         self._interrupt()
 
@@ -74,3 +72,20 @@ class Interrupts:
         if self._came and not self._raised and self._depth == 0:
             self._raised = True
             raise KeyboardInterrupt("SIGTERM")
+
+    # -- around a fork
+
+    def _hold(self) -> None:
+        if self._installed:
+            self._is_held = signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def _let_go(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+    def _forget(self) -> None:
+        if self._installed:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            self._installed = False
+        self._let_go()
