@@ -38,13 +38,17 @@ ROUNDING_S = 1e-9
 
 @dataclass(frozen=True)
 class Network:
-    """How calls fare: after how long they are answered, how often they are swallowed or fail, how often an answer is odd."""
+    """How calls fare: after how long they are answered, how often they are swallowed or fail, how often an answer is odd.
+
+    ``holes``: how often a key that is read back is missing from the answer.
+    """
 
     delay_s: float = 0.01
     swallows: float = 0.0
     fails: float = 0.0
     odd_ttl: float = 0.0
     odd_key: float = 0.0
+    holes: float = 0.0
 
 
 NETWORKS = st.sampled_from(
@@ -62,6 +66,9 @@ NETWORKS = st.sampled_from(
         Network(fails=0.5),
         Network(fails=1.0),
         Network(odd_key=0.2),
+        Network(holes=0.5),
+        Network(delay_s=0.7, holes=0.8),
+        Network(delay_s=3.0, holes=0.3, odd_key=0.05),
         Network(delay_s=0.5, odd_key=0.1, odd_ttl=0.2, fails=0.1, swallows=0.1),
     ]
 )
@@ -72,7 +79,7 @@ class Evidence:
     """What etcd has confirmed to one session, by the oracle's own account.
 
     ``proven_s``: the send time, less any TTL granted short, of the best beat that counts. ``waiting``: beats confirmed after
-    all authority had lapsed, with their send times; they count once a read-back begun after one of them shows the keys.
+    all authority had lapsed, with their send times; they count once a read-back begun after one of them shows all keys.
     """
 
     timing: Timing
@@ -91,10 +98,10 @@ class Evidence:
             self.proven_s = max(self.proven_s, worth_s)
         self.waiting.append((sent_s, worth_s))
 
-    def read(self, begun_s: float) -> None:
-        """A read-back begun then has shown the keys."""
-        for sent_s, worth_s in self.waiting:
-            if sent_s <= begun_s:
+    def read(self, begun_s: float, now_s: float) -> None:
+        """Each key has been seen by a read that was begun then or later. Once there is authority later beats count as well."""
+        for sent_s, worth_s in sorted(self.waiting):
+            if sent_s <= begun_s or now_s < self.alive_until():
                 self.proven_s = max(self.proven_s, worth_s)
         self.waiting = [(sent_s, worth_s) for sent_s, worth_s in self.waiting if sent_s > begun_s]
 
@@ -140,6 +147,8 @@ class LeaseMachine(RuleBasedStateMachine):
         self.sessions: list[Session] = []
         self.claims: list[Claim] = []
         self.sent: dict[int, float] = {}
+        # When each key was last asked for and shown.
+        self.seen: dict[tuple[int, bytes], float] = {}
         for number in range(sessions):
             session = make_session(timing, lease_id=0x10 + number, proof_s=self.now_s)
             self.sessions.append(session)
@@ -273,14 +282,26 @@ class LeaseMachine(RuleBasedStateMachine):
             else:
                 evidence.confirmed(call.sent_s, ttl, self.now_s)
                 if not any(slot.leaving or slot.authority for slot in session.slots.values()):
-                    evidence.read(self.now_s)  # there is no key to read
+                    evidence.read(self.now_s, self.now_s)  # there is no key to read
             self.do(self.beats.answered(session, call.ask.number, ttl, self.now_s), chance)
         elif call.fails:
             self.do(self.beats.read_back_failed(session, self.now_s), chance)
         else:
-            found = {key: self.shown(session, key, call, chance) for key in call.ask.keys}
-            evidence.read(call.sent_s)
+            shown = [key for key in call.ask.keys if chance.random() >= self.network.holes]
+            found = {key: self.shown(session, key, call, chance) for key in shown}
+            self.seen.update({(session.lease_id, key): call.sent_s for key in shown})
+            evidence.read(self.seen_s(session, call.sent_s), self.now_s)
             self.do(self.beats.read_back(session, found, self.now_s), chance)
+
+    def seen_s(self, session: Session, otherwise_s: float) -> float:
+        """Since when every owned key has been seen, or put."""
+        owned = [authority for claim in self.claims if (authority := claim.authority).session is session]
+        seen = [
+            max(self.seen.get((session.lease_id, each.slot.key), -math.inf), each.held_since_s)
+            for each in owned
+            if not each.shown.final
+        ]
+        return min(seen, default=otherwise_s)
 
     def ttl(self, session: Session, chance: Random) -> int:
         """What etcd answers a beat with."""
