@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from leasekeeper import Keeper, OutOfSpace, State, StoreRewound, Timing
-from leasekeeper.fencing import split_token
+from leasekeeper.fencing import make_token, split_token
 from leasekeeper.protocol import epoch
+from leasekeeper.protocol.keys import write_epoch
 from leasekeeper.testing import EtcdServer
 from tests.intermediary import Intermediary, Passing
 from tests.raw import RawEtcd, Refused
@@ -29,11 +30,11 @@ def own_etcd() -> Iterator[EtcdServer]:
         yield server
 
 
-def bump(endpoint: str, namespace: str) -> int:
+def bump(endpoint: str, namespace: str, above: int = 0) -> int:
     """Raise the epoch, as an operator does: its new number."""
     with Keeper(endpoint, namespace=namespace) as operator:
         core = operator._core
-        found: int = core.run(epoch.bump(core.ctx, core.until())).number
+        found: int = core.run(epoch.bump(core.ctx, core.until(), above=above)).number
         return found
 
 
@@ -229,6 +230,37 @@ def test_a_keeper_that_only_holds_hears_of_a_new_epoch(own_etcd: EtcdServer, nam
         assert keeper._core.ctx.epoch.number == number
         assert held.wait(timeout=20) == held.token
         assert keeper.verify("held", held.token)
+
+
+def test_an_epoch_that_a_restore_took_back_ends_no_lease(own_etcd: EtcdServer, namespace: str, tmp_path: Path) -> None:
+    """A30 G2: A lease is held on while the epoch rises, is lower, is another one of the same number, and rises for good."""
+    with Keeper(own_etcd.endpoint, namespace=namespace, timing=Timing(ttl=2)) as keeper:
+        held = keeper.acquire("held", timeout=10)
+        ctx, session = keeper._core.ctx, held._session
+        snapshot = own_etcd.snapshot(tmp_path / "snapshot")
+        number = bump(own_etcd.endpoint, namespace)
+        until(lambda: ctx.epoch.number == number)
+        known = ctx.epoch
+
+        def held_on() -> None:
+            since_s = keeper._core.now()
+            until(lambda: session.read_s > since_s)
+            assert held.wait(timeout=20) == held.token
+            with pytest.raises(StoreRewound):
+                keeper.acquire("n", timeout=10)
+
+        own_etcd.restore(snapshot)
+        held_on()
+        assert ctx.epoch == known
+        # As a second operator who knows nothing of the first one does within the same quarter of an hour.
+        RawEtcd(own_etcd.endpoint).put(ctx.keys.epoch.decode(), write_epoch(number, at=0.0, by="another").decode())
+        held_on()
+        assert ctx.epoch == known
+        last = bump(own_etcd.endpoint, namespace, above=make_token(number, 1))
+        until(lambda: ctx.epoch.number == last > number)
+        with keeper.lease("n", timeout=10) as new:
+            assert split_token(new.token)[0] == last
+        assert held.wait(timeout=20) == held.token
 
 
 def test_a_waiter_through_a_restore_is_told_or_goes_on_under_the_new_epoch(

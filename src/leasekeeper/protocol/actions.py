@@ -35,7 +35,7 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """Read these keys linearizably and report with `Heartbeat.read_back`."""
+    """Read these keys linearizably and report with `Heartbeat.read_back`, which is told of those that could be read."""
 
     session: Session
     keys: tuple[bytes, ...]
