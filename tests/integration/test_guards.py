@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 
@@ -283,3 +284,38 @@ def test_a_fence_outlives_the_lease(etcd: EtcdServer, namespace: str) -> None:
         with pytest.raises(LeaseLost):
             fence.admit("accounts", old)
     database.close()
+
+
+@pytest.mark.parametrize("first", ["old", "new"])
+def test_the_same_number_can_be_somebody_elses(namespace: str, tmp_path: Path, first: str) -> None:
+    """G4: after a restore without a new epoch two claims have one token; the resource lets in only the one that came first."""
+    database = sqlite3.connect(":memory:")
+    Fence.create(database)
+    fence = Fence(database)
+    with EtcdServer(fsync=False) as server, Keeper(server.endpoint, namespace=namespace) as before:
+        backup = server.snapshot(tmp_path / "backup")
+        old = before.acquire("name", timeout=10)
+        server.restore(backup)
+        # One that was started after the restore, and cannot know of it.
+        with Keeper(server.endpoint, namespace=namespace) as keeper, keeper.lease("name", timeout=10) as new:
+            assert new.token == old.token
+            assert new.claim != old.claim
+            one, other = (old, new) if first == "old" else (new, old)
+            with database:
+                fence.admit("accounts", Passed(one))
+            with pytest.raises(StaleToken), database:
+                fence.admit("accounts", Passed(other))
+            with database:
+                fence.admit("accounts", Passed(one))
+    database.close()
+
+
+class Passed:
+    """An owner whose process was frozen between its gate and its write: whatever became of its lease since."""
+
+    def __init__(self, lease: Lease) -> None:
+        self.token, self.claim, self.holder = lease.token, lease.claim, lease.holder
+
+    def check(self, need: float = 0.0) -> int:
+        """What its gate said."""
+        return self.token
