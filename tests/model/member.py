@@ -256,7 +256,7 @@ class SlowHeart(Heart):
                 self._do(self.beats.answered(session, number, result.TTL, now_s))
 
         request = pb.LeaseKeepAliveRequest(ID=session.lease_id)
-        self._member.send(KEEP_ALIVE, request, session.timing.pause_s, answered)
+        self._member.send(KEEP_ALIVE, request, session.timing.authority_s, answered)
 
     def _read_back(self, session: Session, keys: tuple[bytes, ...]) -> None:
         def answered(result: Any) -> None:
