@@ -8,7 +8,6 @@ import click
 
 from leasekeeper.cli.checkup.facts import EndpointFact, Facts
 from leasekeeper.cli.checkup.findings import Finding, Severity, judge
-from leasekeeper.cli.checkup.probe import examine
 from leasekeeper.cli.command import lease_command
 from leasekeeper.cli.exits import DONE, NEGATIVE, UNAVAILABLE
 from leasekeeper.cli.output import print_json, print_table, styled
@@ -27,6 +26,8 @@ def command(settings: Settings) -> int:
     answers. Changes nothing. A user whose role covers only the namespace is told what it may not see.
     """
     arguments = settings.keeper_arguments()
+    from leasekeeper.cli.checkup.probe import examine
+
     with settings.errors_named():
         facts = examine(arguments, settings.timeout_s or PROBE_S)
     findings = judge(facts)

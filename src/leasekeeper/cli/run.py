@@ -14,7 +14,6 @@ from leasekeeper.cli.settings import Settings
 from leasekeeper.cli.taking import WAIT_LEASE, lease_options, take
 from leasekeeper.cli.values import SECONDS, name_argument
 from leasekeeper.errors import ConfigError, LeaseLost
-from leasekeeper.wire.environment import key_file
 
 DEFAULT_GRACE_S = 10.0
 GRACE_MAX_S = 86_400.0
@@ -92,5 +91,7 @@ def command(settings: Settings, name: str, cmd: tuple[str, ...], ttl: float | No
 
 def _hand_down_key_file() -> None:
     """LEASEKEEPER_KEY will be the claim's key: a private key's file that was in it goes on under its other name."""
+    from leasekeeper.wire.environment import key_file
+
     if path := key_file(os.environ):
         os.environ["LEASEKEEPER_KEY_FILE"] = path

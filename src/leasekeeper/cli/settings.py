@@ -28,6 +28,8 @@ __all__ = ["OPTIONS", "Format", "Settings"]
 Format = Literal["table", "json"]
 FORMATS: tuple[Format, ...] = ("table", "json")
 
+GRPC_VERBOSITY = "GRPC_VERBOSITY"
+
 # How long a command that asks etcd something tries before it says that etcd is unavailable.
 ASK_S = 10.0
 
@@ -87,9 +89,9 @@ class Settings:
 
     def keeper_arguments(self) -> dict[str, Any]:
         """What the keeper is made with; asks for a password when a user is given without one and somebody sits there."""
+        _hush_library(self.environment)
         from leasekeeper.wire.environment import read_environment
 
-        _hush_library(self.environment)
         environment = dict(self.environment)
         for name, variable in OPTIONS.items():
             if (value := self.given.get(name)) is None:
@@ -108,9 +110,9 @@ class Settings:
 
     def keeper(self, **more: Any) -> Keeper:
         """A new keeper; the caller closes it. ConfigError for settings that cannot be right."""
+        arguments = self.keeper_arguments()
         from leasekeeper.keeper import Keeper
 
-        arguments = self.keeper_arguments()
         with self.errors_named():
             return Keeper(**arguments, **more)
 
@@ -146,10 +148,26 @@ def _hush_library(environment: Mapping[str, str]) -> None:
     """The commands say themselves what a person must know; what the library logs is for who looks for a fault."""
     import logging
 
+    if not environment.get(DEBUG):
+        _load_grpc_silent()
     log = logging.getLogger("leasekeeper")
     if not log.handlers and not environment.get(DEBUG):
         # Without any handler Python would print warnings to stderr.
         log.addHandler(logging.NullHandler())
+
+
+def _load_grpc_silent() -> None:
+    """Its C library prints lines of its own about every failed handshake; it reads the variable when it is loaded.
+
+    Which is taken back then: the programs that ``run`` starts have wishes of their own.
+    """
+    if GRPC_VERBOSITY in os.environ:
+        return
+    os.environ[GRPC_VERBOSITY] = "NONE"
+    try:
+        import grpc  # noqa: F401
+    finally:
+        del os.environ[GRPC_VERBOSITY]
 
 
 def _ask_password(user: str) -> str:
