@@ -144,3 +144,17 @@ def test_a_watch_that_ended_is_opened_again(owner: Owner, news: News) -> None:
         owner.lease.session.read_s = owner.now_s
         owner.turn()
     assert [(watch.key, watch.start) for watch in owner.hub.watches[1:]] == [(b"key", READ_AT + 1)]
+
+
+def test_a_release_shuts_the_gate_before_anything_is_sent(owner: Owner) -> None:
+    """C30: giving back shuts the gate and wakes who waits at it, in the thread of whoever asks; doing it twice is nothing."""
+    owner.turn()
+    changed = owner.lease.session.changed
+    tending = owner.heart.release(owner.lease)
+    assert tending is not None
+    assert owner.lease.state(owner.now_s) is State.RELEASED
+    assert not owner.lease.passes(0.0, owner.now_s)
+    assert changed.is_set()
+    assert owner.hub.watches[0].closed
+    assert owner.engine.read == []
+    assert owner.heart.release(owner.lease) is None
