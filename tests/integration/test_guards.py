@@ -23,6 +23,7 @@ from leasekeeper import (
     State,
     Unavailable,
 )
+from leasekeeper.errors import shown
 from leasekeeper.guards.etcd import aput_if_owner, compares, create_revision, put_if_owner
 from leasekeeper.guards.sqlite import Fence
 from leasekeeper.protocol import etcd_pb2 as pb
@@ -214,15 +215,27 @@ def test_the_gate_comes_first(etcd: EtcdServer, namespace: str, key: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "wrong", ["", None, 5, "leasekeeper/{namespace}/lease/x", "leasekeeper/{namespace}/epoch", "\ud800"]
+    "wrong",
+    [
+        "",
+        None,
+        5,
+        "leasekeeper/{namespace}/lease/x",
+        "leasekeeper/{namespace}/epoch",
+        "leasekeeper/other/lease/x",
+        "leasekeeper/",
+        b"leasekeeper/other/epoch",
+        "\ud800",
+    ],
 )
 def test_a_wrong_key_is_named(etcd: EtcdServer, namespace: str, wrong: object) -> None:
-    """A key that cannot be, or that the library keeps its claims under, is a ConfigError and is not written."""
+    """A key that cannot be, or under which any namespace's claims are kept, is a ConfigError and is not written."""
     given = wrong.format(namespace=namespace) if isinstance(wrong, str) else wrong
     with Keeper(etcd.endpoint, namespace=namespace) as keeper, keeper.lease("name", timeout=10) as lease:
         with pytest.raises(ConfigError) as caught:
             put_if_owner(lease, given, "value")  # type: ignore[arg-type]
         assert caught.value.field == "key"
+        assert shown(given) in str(caught.value)
         with pytest.raises(ConfigError) as caught:
             put_if_owner(lease, "key", None)  # type: ignore[arg-type]
         assert caught.value.field == "value"

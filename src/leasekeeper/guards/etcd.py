@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, overload
 from leasekeeper.errors import ConfigError, StaleToken
 from leasekeeper.fencing import split_token
 from leasekeeper.protocol import guarded
+from leasekeeper.protocol.keys import ROOT
 from leasekeeper.runtime.core import check_timeout
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def put_if_owner(
 
     Args:
         lease: asked at its gate first.
-        key: the key, outside of what leasekeeper itself stores.
+        key: the key, outside of what leasekeeper itself stores: below ``leasekeeper/`` nothing of yours belongs.
         value: what to store.
         need: seconds of proven authority to ask for at the gate.
         timeout: seconds to try while etcd does not answer; None: 10.
@@ -91,6 +92,7 @@ def put_if_owner(
         OutcomeUnknown: a reply was lost and whether the put happened could not be told: in time, or at all, as for a key
             that did not exist before and does not now. Nothing is ever written twice.
         Unavailable: etcd could not be asked; nothing was written.
+        ConfigError: the key is not one of yours.
         LeaseSuspended, LeaseLost: the gate does not let work through.
     """
     lease.check(need)
@@ -119,8 +121,8 @@ def _plan(lease: Lease | AsyncLease, key: str | bytes, value: str | bytes, timeo
     core = lease._core
     mine = guarded.Ownership(lease.name, lease.token, lease.key.encode(), create_revision(lease))
     where = _bytes("key", key)
-    if not where or where.startswith(core.ctx.keys.root.encode()):
-        raise ConfigError(field="key", value=key, expected=f"a key of your own, not below {core.ctx.keys.root}")
+    if not where or where.startswith(ROOT.encode()):
+        raise ConfigError(field="key", value=key, expected=f"a key of your own, not below {ROOT}")
     until = core.until(None if timeout is None else check_timeout(timeout))
     return guarded.put_if_owner(core.ctx, mine, where, _bytes("value", value), until)
 

@@ -27,6 +27,7 @@ from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.records import Claim, Flag
 
 __all__ = [
+    "ROOT",
     "UNREAD_EPOCH",
     "Claim",
     "Epoch",
@@ -42,6 +43,8 @@ __all__ = [
     "write_epoch",
 ]
 
+ROOT = "leasekeeper/"
+"""Every key of every namespace begins with it."""
 NAME_MAX = 255
 NOTE_MAX = 1024
 RECORD_MAX_BYTES = 64 * 1024
@@ -100,7 +103,7 @@ class Keys:
 
     def __post_init__(self) -> None:
         check_name(self.namespace, "namespace")
-        object.__setattr__(self, "root", f"leasekeeper/{escape(self.namespace)}/")
+        object.__setattr__(self, "root", f"{ROOT}{escape(self.namespace)}/")
         object.__setattr__(self, "epoch", f"{self.root}epoch".encode())
 
     @property
