@@ -24,15 +24,19 @@ from leasekeeper.protocol.gate import lost
 from leasekeeper.protocol.keys import Claim, check_name
 from leasekeeper.runtime.aio import on_thread
 from leasekeeper.runtime.core import ONCE_S, Core, check_timeout
+from leasekeeper.runtime.entering import EnteredAsync
 from leasekeeper.runtime.fork import HERE
 from leasekeeper.runtime.held import Held, attach
 from leasekeeper.runtime.supervise import Supervised
 from leasekeeper.timing import Timing
 from leasekeeper.wire.channel import TLS, Channel
-from leasekeeper.wire.environment import read_environment
+from leasekeeper.wire.environment import settings
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack  # for type checkers alone, which all know it; Python has it from 3.11 on
+
     from leasekeeper.protocol.lend import Want
+    from leasekeeper.wire.environment import Settings
 
 __all__ = ["AsyncKeeper", "AsyncLease"]
 
@@ -163,7 +167,7 @@ class AsyncLease(Held):
             attach(error, loss)
 
 
-class _Acquiring:
+class _Acquiring(EnteredAsync):
     """What `AsyncKeeper.lease` returns: acquires on entering, releases on leaving."""
 
     def __init__(self, acquire: Callable[[], Coroutine[Any, Any, AsyncLease]]) -> None:
@@ -216,9 +220,12 @@ class AsyncKeeper:
         self._life = self._core.begin()
 
     @classmethod
-    def from_env(cls, **overrides: Any) -> AsyncKeeper:
-        """A keeper configured by LEASEKEEPER_* or, where those are silent, by the ETCDCTL_* variables."""
-        return cls(**{**read_environment(os.environ), **overrides})
+    def from_env(cls, **overrides: Unpack[Settings]) -> AsyncKeeper:
+        """A keeper configured by LEASEKEEPER_* or, where those are silent, by the ETCDCTL_* variables.
+
+        ``overrides`` are arguments of the constructor, which win.
+        """
+        return cls(**settings(os.environ, overrides))
 
     def __repr__(self) -> str:
         return f"<AsyncKeeper {','.join(self._core.engine.endpoints)} namespace={self._core.ctx.keys.namespace!r}>"

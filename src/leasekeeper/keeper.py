@@ -16,13 +16,17 @@ from leasekeeper.protocol import inspect as look
 from leasekeeper.protocol import queue
 from leasekeeper.protocol.keys import Claim, check_name
 from leasekeeper.runtime.core import ONCE_S, Core, check_timeout
+from leasekeeper.runtime.entering import EnteredPlain
 from leasekeeper.runtime.held import Held, attach, current_thread_ref
 from leasekeeper.timing import Timing
 from leasekeeper.wire.channel import TLS, Channel
-from leasekeeper.wire.environment import read_environment
+from leasekeeper.wire.environment import settings
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack  # for type checkers alone, which all know it; Python has it from 3.11 on
+
     from leasekeeper.protocol.lend import Want
+    from leasekeeper.wire.environment import Settings
 
 __all__ = ["Keeper", "Lease"]
 
@@ -110,7 +114,7 @@ class Lease(Held):
             attach(error, loss)
 
 
-class _Acquiring:
+class _Acquiring(EnteredPlain):
     """What `Keeper.lease` returns: acquires on entering, releases on leaving."""
 
     def __init__(self, acquire: Callable[[], Lease]) -> None:
@@ -178,9 +182,12 @@ class Keeper:
         self._life = self._core.begin()
 
     @classmethod
-    def from_env(cls, **overrides: Any) -> Keeper:
-        """A keeper configured by LEASEKEEPER_* or, where those are silent, by the ETCDCTL_* variables."""
-        return cls(**{**read_environment(os.environ), **overrides})
+    def from_env(cls, **overrides: Unpack[Settings]) -> Keeper:
+        """A keeper configured by LEASEKEEPER_* or, where those are silent, by the ETCDCTL_* variables.
+
+        ``overrides`` are arguments of the constructor, which win.
+        """
+        return cls(**settings(os.environ, overrides))
 
     def __repr__(self) -> str:
         return f"<Keeper {','.join(self._core.engine.endpoints)} namespace={self._core.ctx.keys.namespace!r}>"

@@ -67,6 +67,16 @@ def test_the_gate_is_the_rule(timing: Timing, age_s: float, need_s: float) -> No
     assert owner.passes(need_s) == owner.authority.passes(need_s, owner.now_s)
 
 
+@pytest.mark.parametrize("fact", ["name", "token", "key", "lease_id", "holder", "claim"])
+def test_facts_cannot_be_written(fact: str) -> None:
+    """What a resource is shown cannot be changed on the handle by accident."""
+    lease = Owner().lease
+    before = getattr(lease, fact)
+    with pytest.raises(AttributeError):
+        setattr(lease, fact, before)
+    assert getattr(lease, fact) == before
+
+
 def test_nothing_has_to_run_for_the_gate_to_shut() -> None:
     """G3: after an hour in which no thread ran and nobody was told, the first look at the clock refuses."""
     owner = Owner()

@@ -11,6 +11,7 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leasekeeper import AsyncKeeper, Keeper
 from leasekeeper.errors import ConfigError, Misuse
 from leasekeeper.wire.channel import ENDPOINTS_MAX, TLS, Channels, Endpoint, parse_endpoints
 
@@ -113,6 +114,41 @@ def test_a_password_in_an_endpoint_is_not_shown(text: str, wrap: Any) -> None:
     shown = f"{caught.value} {caught.value.value} {caught.value.args} {vars(caught.value)}"
     assert "s3cret" not in shown
     assert "more" not in shown
+
+
+@pytest.mark.parametrize("given", ["etcd:1,", ",etcd:1", "etcd:1, ,etcd:2", ["etcd:1", ""]], ids=repr)
+def test_a_comma_too_many_is_named(given: Any) -> None:
+    """An empty endpoint among others is told as such, together with all that was given."""
+    with pytest.raises(ConfigError, match="an empty endpoint in ") as caught:
+        parse_endpoints(given)
+    assert repr(given) in str(caught.value)
+
+
+def test_nothing_contradicts_a_lent_channel(tmp_path: Path) -> None:
+    """Endpoints and TLS say nothing about a connection that is made already: refused, not ignored. A login may be."""
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    with grpc.insecure_channel("127.0.0.1:1") as channel:
+        for kind in (Keeper, AsyncKeeper):
+            for endpoints in ("etcd:1", "127.0.0.1:2380", ["127.0.0.1:2379", "b:1"]):
+                with pytest.raises(ConfigError, match="channel") as caught:
+                    kind(endpoints, channel=channel)
+                assert caught.value.field == "endpoints"
+            with pytest.raises(ConfigError, match="channel") as caught:
+                kind(channel=channel, tls=TLS(ca=tmp_path / "ca.pem"))
+            assert caught.value.field == "tls"
+            kind("127.0.0.1:2379", channel=channel, user="me", password="secret")
+
+
+def test_the_environment_is_not_for_a_lent_channel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators' endpoints do not contradict a channel that the program lends; what the program says itself does."""
+    monkeypatch.setenv("ETCDCTL_ENDPOINTS", "etcd:1")
+    monkeypatch.setenv("LEASEKEEPER_NAMESPACE", "payments")
+    with grpc.insecure_channel("127.0.0.1:1") as channel:
+        for kind in (Keeper, AsyncKeeper):
+            assert "a lent channel namespace='payments'" in repr(kind.from_env(channel=channel))
+            with pytest.raises(ConfigError):
+                kind.from_env(channel=channel, endpoints="etcd:1")
+            assert "etcd:1 namespace='payments'" in repr(kind.from_env())
 
 
 def test_several_endpoints_each_once_in_their_order() -> None:

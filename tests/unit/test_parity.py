@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 
 import pytest
 
-from leasekeeper import AsyncKeeper, AsyncLease, Keeper, Lease
+from leasekeeper import AsyncKeeper, AsyncLease, Keeper, Lease, Misuse
 
 PAIRS = [(Keeper, AsyncKeeper), (Lease, AsyncLease)]
 # What only coroutines need.
@@ -96,3 +97,16 @@ def test_both_are_explained(blocking: type, aio: type, name: str) -> None:
         member = inspect.getattr_static(kind, name)
         if callable(member) or isinstance(member, (property, classmethod)):
             assert inspect.getdoc(getattr(kind, name)), f"{kind.__name__}.{name}"
+
+
+def test_the_wrong_with_is_named() -> None:
+    """`with` where it must be `async with`, and the other way round, is Misuse that says which; nothing is sent."""
+
+    async def enter() -> None:
+        async with Keeper("127.0.0.1:1").lease("name"):  # type: ignore[attr-defined]
+            pass
+
+    with pytest.raises(Misuse, match="use 'async with'"), AsyncKeeper("127.0.0.1:1").lease("name"):  # type: ignore[attr-defined]
+        pass
+    with pytest.raises(Misuse, match="use 'with'"):
+        asyncio.run(enter())

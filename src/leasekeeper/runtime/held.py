@@ -37,12 +37,12 @@ class Held:
         "_core",
         "_gate_s",
         "_life",
+        "_name",
         "_now",
         "_pause_s",
         "_session",
+        "_token",
         "_until_s",
-        "name",
-        "token",
     )
 
     def __init__(self, core: Core, authority: Authority) -> None:
@@ -54,8 +54,8 @@ class Held:
         self._pause_s = authority.timing.pause_s
         self._gate_s = authority.timing.gate_s
         self._until_s = authority.until_s
-        self.name = authority.name
-        self.token = authority.token
+        self._name = authority.name
+        self._token = authority.token
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} token={self.token} {self.state.value}>"
@@ -66,6 +66,16 @@ class Held:
         )
 
     # ------------------------------------------------------------ facts
+
+    @property
+    def name(self) -> str:
+        """What is leased."""
+        return self._name
+
+    @property
+    def token(self) -> int:
+        """The fencing token. Known whether or not authority is proven: `check` gives it at the gate."""
+        return self._token
 
     @property
     def state(self) -> State:
@@ -143,7 +153,7 @@ class Held:
                 and now + need <= self._until_s
                 and need >= 0
             ):
-                return self.token
+                return self._token
         except (TypeError, OverflowError):
             pass  # the refusal names it
         check_process()

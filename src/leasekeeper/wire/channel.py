@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc
 
-from leasekeeper.errors import ConfigError, Misuse
+from leasekeeper.errors import ConfigError, Misuse, shown
 
 __all__ = ["TLS", "Channel", "Channels", "Endpoint", "parse_endpoints"]
 
@@ -19,6 +19,8 @@ Channel = grpc.Channel
 """The type of a channel that is lent to us, for the floors above: they do not import grpc."""
 
 DEFAULT_PORT = 2379
+DEFAULT_ENDPOINTS = "127.0.0.1:2379"
+EXPECTED = "host:port, http://host:port or https://host:port"
 ENDPOINTS_MAX = 64
 OPTIONS: tuple[tuple[str, Any], ...] = (
     # A connection of our own: somebody else's channel to the same address must not share its fate with ours.
@@ -64,6 +66,7 @@ def parse_endpoints(endpoints: str | Sequence[str]) -> tuple[Endpoint, ...]:
     if isinstance(endpoints, str):
         # With "@" in it the text stays whole: the comma may stand in a password, and half of one must not be shown either.
         parts = [endpoints] if "@" in endpoints else endpoints.split(",")
+    _check_none_empty(parts, endpoints)
     found = tuple(dict.fromkeys(_parse(part) for part in parts))
     if not 1 <= len(found) <= ENDPOINTS_MAX:
         raise ConfigError(field="endpoints", value=endpoints, expected=f"1 to {ENDPOINTS_MAX} of them")
@@ -73,8 +76,20 @@ def parse_endpoints(endpoints: str | Sequence[str]) -> tuple[Endpoint, ...]:
     return found
 
 
+def _check_none_empty(parts: Sequence[object], given: object) -> None:
+    """Name a comma too many for what it is: `_parse` would show only the nothing beside it."""
+    texts = [part for part in parts if isinstance(part, str)]
+    if len(parts) > 1 and not all(text.strip() for text in texts) and not any("@" in text for text in texts):
+        raise ConfigError(
+            f"an empty endpoint in {shown(given)}: expected {EXPECTED} before and after each comma",
+            field="endpoints",
+            value=given,
+            expected=EXPECTED,
+        )
+
+
 def _parse(text: object) -> Endpoint:
-    expected = "host:port, http://host:port or https://host:port"
+    expected = EXPECTED
     if not isinstance(text, str) or not text.strip():
         raise ConfigError(field="endpoint", value=text, expected=expected)
     if "@" in text:
@@ -187,6 +202,18 @@ def _read_pem(field: str, path: str | PathLike[str] | None) -> bytes | None:
     return content
 
 
+def _check_nothing_beside(endpoints: Sequence[Endpoint], tls: TLS | None) -> None:
+    """A channel that is lent leads where it leads, as it does: what says otherwise would be silently ignored.
+
+    The default endpoint says nothing: it cannot be told from one that was left out.
+    """
+    if tls is not None:
+        raise ConfigError(field="tls", value=tls, expected="none beside channel, whose connection is made already")
+    if tuple(endpoints) != parse_endpoints(DEFAULT_ENDPOINTS):
+        targets = ",".join(endpoint.target for endpoint in endpoints)
+        raise ConfigError(field="endpoints", value=targets, expected="none beside channel, which leads to its own")
+
+
 class Channels:
     """Makes channels to the endpoints, or lends the one that the user gave."""
 
@@ -195,6 +222,8 @@ class Channels:
     ) -> None:
         if lent is not None and not isinstance(lent, grpc.Channel):
             raise Misuse(f"channel={type(lent).__name__}: expected a grpc.Channel (not grpc.aio)")
+        if lent is not None:
+            _check_nothing_beside(endpoints, tls)
         if any(e.secure is False for e in endpoints) and tls is not None:
             raise ConfigError(
                 field="endpoints", value=",".join(e.target for e in endpoints), expected="https:// when tls is given"

@@ -2,12 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
 
-from leasekeeper.wire.channel import TLS
+from leasekeeper.protocol.keys import ROOT
+from leasekeeper.timing import Timing
+from leasekeeper.wire.channel import TLS, Channel
 
-__all__ = ["key_file", "read_environment"]
+__all__ = ["Settings", "key_file", "read_environment", "settings"]
+
+
+class Settings(TypedDict, total=False):
+    """A keeper's arguments by their names."""
+
+    endpoints: str | Sequence[str]
+    namespace: str
+    timing: Timing | None
+    tls: TLS | None
+    user: str | None
+    password: str | None
+    holder: str | None
+    channel: Channel | None
+    metadata: Sequence[tuple[str, str | bytes]]
+
+
+def settings(env: Mapping[str, str], overrides: Settings) -> Settings:
+    """Arguments for a keeper: ``overrides``, and for what they leave open the environment.
+
+    A channel that is lent knows where it leads and how: endpoints and TLS files of the environment are then not for this keeper.
+    """
+    found = read_environment(env)
+    if overrides.get("channel") is not None:
+        found.pop("endpoints", None)
+        found.pop("tls", None)
+    return Settings(**{**found, **overrides})  # type: ignore[typeddict-item]
 
 
 def read_environment(env: Mapping[str, str]) -> dict[str, Any]:
@@ -40,7 +68,7 @@ def key_file(env: Mapping[str, str]) -> str | None:
     """The private key's file as LEASEKEEPER_* give it."""
     key = env.get("LEASEKEEPER_KEY", "")
     # What `leasekeeper run` tells its program: a key in etcd, together with the claim's token.
-    is_claim = key.startswith("leasekeeper/") and bool(env.get("LEASEKEEPER_TOKEN"))
+    is_claim = key.startswith(ROOT) and bool(env.get("LEASEKEEPER_TOKEN"))
     return env.get("LEASEKEEPER_KEY_FILE") or (None if is_claim else key) or None
 
 
