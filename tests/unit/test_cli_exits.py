@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import signal
+import subprocess
+import sys
 
 import click
 import pytest
@@ -95,3 +97,18 @@ def test_a_ctrl_c_that_came_wrapped_is_one(capsys: pytest.CaptureFixture[str]) -
     wrapped.__cause__ = KeyboardInterrupt()
     assert report(wrapped, "leasekeeper ls") == 130
     assert capsys.readouterr().err == ""
+
+
+def test_a_ctrl_c_before_anything_has_begun_is_silent() -> None:
+    """While the command line is loaded it ends with 130 as well, without a traceback."""
+    code = """
+import sys
+class Pressed:
+    def find_spec(self, name, path=None, target=None):
+        if name == "leasekeeper.cli.program": raise KeyboardInterrupt
+sys.meta_path.insert(0, Pressed())
+from leasekeeper.cli import main
+main(["ls"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

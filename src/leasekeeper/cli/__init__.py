@@ -16,15 +16,18 @@ __all__ = ["main"]
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Run the command line on ``args`` (default: those of the process) and exit with its status."""
     import signal
+    import sys
 
     from leasekeeper.cli.standard import occupy
 
-    # Before anything that opens a file.
-    occupy()
-    from leasekeeper.cli.program import program
-
     try:
+        # Before anything that opens a file.
+        occupy()
+        from leasekeeper.cli.program import program
+
         program.main(args=args, prog_name="leasekeeper")
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)  # so early that nothing had begun
     finally:
         # The exit code stands; another Ctrl-C must not change it while Python takes itself down.
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -19,6 +19,11 @@ def command() -> None:
 
     Takes about 20 seconds and cleans up after itself. Exits with 1 if anything was written by two owners at once.
     """
-    from leasekeeper.cli.demo.story import tell
+    from leasekeeper.cli.interrupts import Interrupts
 
-    sys.exit(0 if tell() else 1)
+    # Before there is anything to clean up: TERM would end this process and leave its parts behind.
+    with Interrupts():
+        from leasekeeper.cli.demo.story import tell
+
+        good = tell()
+    sys.exit(0 if good else 1)
