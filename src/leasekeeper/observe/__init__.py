@@ -54,7 +54,7 @@ __all__ = [
 
 OBSERVERS_MAX = 64
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 
 
 def add(observer: Observer) -> None:

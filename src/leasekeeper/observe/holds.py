@@ -23,7 +23,7 @@ class Holds(Generic[T]):
     """A value per claim that is held now. Safe to use from any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._values: dict[str, T] = {}
         self._early: dict[str, None] = {}
 

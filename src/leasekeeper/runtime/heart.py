@@ -81,9 +81,10 @@ class Heart:
         self._keys = KeyWatches(hub, now, self._key_news)
         # On which connection the last beat of a session went out.
         self._last: weakref.WeakKeyDictionary[Session, Connection] = weakref.WeakKeyDictionary()
-        self._pulsing = threading.Lock()
-        # Around every transition of a lease, whichever thread makes it; never held across anything that waits.
-        self.transition = threading.Lock()
+        self._pulsing = threading.RLock()
+        # Around every transition of a lease, whichever thread makes it; never held across anything that waits. Reentrant, as
+        # every lock here: a signal handler of the user's that releases or closes may come while its own thread is inside.
+        self.transition = threading.RLock()
         self._worker = Worker(self._run, "leasekeeper-heart")
         self._closed = False
         # Set by the core: what to do with a claim to give up or remove, a slot to vacate and a session to revoke.
@@ -146,7 +147,8 @@ class Heart:
             if authority.shown.final:
                 return None
             tending = authority.slot.tend()
-            authority.release()
+            if not authority.release():
+                return None  # a signal handler came in between and has released it
         self._tell(authority, authority.shown)
         return tending
 

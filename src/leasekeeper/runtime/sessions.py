@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from leasekeeper.protocol.plan import Signal
+from leasekeeper.protocol.plan import Cause, Fault, Kind, Signal
 from leasekeeper.protocol.session import Session, Slot, Tending
 from leasekeeper.runtime.signals import Flag
 from leasekeeper.wire.route import keeper_closed
@@ -38,11 +38,13 @@ class SessionTable:
         self._now = now
         self._heart = heart
         self._dropped = dropped
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._current: dict[Timing, Session] = {}
         self._opening: dict[Timing, _Opening] = {}
         self._all: weakref.WeakSet[Session] = weakref.WeakSet()
         self._closed = False
+        # A signal handler may come while its own thread is choosing a slot: it must not choose the same.
+        self._occupying = False
 
     # ------------------------------------------------------------ for plans
 
@@ -94,8 +96,14 @@ class SessionTable:
         with self._lock:
             if session.gone or session.retired or self._closed:
                 return None
-            number = session.lowest_free(name)
-            return session.occupy(name, number, self._keys.claim(name, session.lease_id, number), tending)
+            if self._occupying:
+                raise Fault(Kind.FIX, Cause.CLOSED, "a signal handler cannot acquire while its thread is just acquiring")
+            self._occupying = True
+            try:
+                number = session.lowest_free(name)
+                return session.occupy(name, number, self._keys.claim(name, session.lease_id, number), tending)
+            finally:
+                self._occupying = False
 
     def doubt(self) -> None:
         """Take no more claims into the sessions that there are, and have them swept."""

@@ -48,7 +48,7 @@ class Login:
         self.token: str | None = None
         # etcd said that authentication is off; believed until a call fails for want of a login.
         self.off = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._under_way: Ending | None = None
 
     def __repr__(self) -> str:

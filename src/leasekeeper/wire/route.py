@@ -89,7 +89,7 @@ class Route:
     def __init__(self, channels: Channels, now: Callable[[], float]) -> None:
         self._channels = channels
         self._now = now
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._current: Connection | None = None
         self._retired: list[Connection] = []
         self._index = 0

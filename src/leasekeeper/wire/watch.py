@@ -129,7 +129,7 @@ class WatchHub:
     def __init__(self, engine: Engine, now: Callable[[], float]) -> None:
         self._engine = engine
         self._now = now
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._wanted = threading.Condition(self._lock)
         self._watches: dict[int, WatchedKey] = {}
         self._left: deque[WatchedKey] = deque()
