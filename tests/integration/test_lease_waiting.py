@@ -111,6 +111,24 @@ def test_the_turn_comes_with_the_deletion_never_with_the_clock(etcd: EtcdServer,
         assert all(each.result(10) for each in asking)
 
 
+def test_a_waiter_outwaits_every_ttl(etcd: EtcdServer, namespace: str) -> None:
+    """C27 C35: While the owner's beats go on, a waiter waits for longer than the TTL of either, and owns with the release."""
+    timing = Timing(ttl=1)
+    with (
+        Keeper(etcd.endpoint, namespace=namespace, timing=timing) as owner,
+        Keeper(etcd.endpoint, namespace=namespace, timing=timing) as keeper,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        lease = owner.acquire("n", timeout=10)
+        waiting = pool.submit(keeper.acquire, "n", timeout=40)
+        until(lambda: len(owner.claims("n")) == 2)
+        with pytest.raises(NotYet):
+            waiting.result(3.5 * timing.ttl)
+        assert owner.verify("n", lease.token)
+        lease.release()
+        assert waiting.result(20).token > lease.token
+
+
 @pytest.mark.slow
 def test_restarts_of_etcd_make_a_dead_owner_stay_longer(namespace: str) -> None:
     """C27: etcd restarts every 0.7 TTL and re-arms the dead owner's lease; the waiter waits for the real deletion each time."""
