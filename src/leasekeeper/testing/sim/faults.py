@@ -25,6 +25,7 @@ FAULTS: dict[str, str] = {
     "freeze": "a process is stopped and continued",
     "sleep": "a machine sleeps and wakes; its boot-time clock has gone on, its timers have not",
     "crash": "a process is killed and started anew",
+    "crash-all": "all processes are killed and started anew, as when a host or a deployment is restarted",
     "fork": "a process forks while it owns, and the child goes on with what it inherited",
     "member-stop": "a member stands still",
     "member-part": "a member is apart from the others",
@@ -37,36 +38,34 @@ FAULTS: dict[str, str] = {
     "evict": "an operator breaks the owner's claim with the command for it",
     "revoke": "an operator revokes a lease",
     "bump": "an operator raises the epoch",
+    "ambush": "an owner is cut off and its watch stuck, a new leader arms its lease anew, an operator deletes its key",
     "stranger": "another program stands in the queue for a while",
     "restore": "etcd is restored from a backup as it should be: down until leases have lapsed, then the epoch raised",
     "restore-careless": "etcd is restored at once, and nobody raises the epoch",
 }
 
-NETWORK = {
-    "cut": 3, "cut-out": 2, "cut-in": 3, "cut-link": 2, "refuse": 1, "lossy": 2, "slow": 3,
-    "member-stop": 2, "member-part": 2, "leader-stop": 2, "leader-change": 2, "restart": 1, "compact": 1,
-}  # fmt: skip
-PROCESSES = {"freeze": 4, "sleep": 2, "crash": 3, "fork": 3, "cut": 1, "slow": 1, "leader-change": 1}
-OPERATORS = {
-    "delete-key": 3,
-    "evict": 1,
-    "revoke": 2,
-    "bump": 1,
-    "compact": 2,
-    "full": 1,
-    "stranger": 2,
-    "cut": 2,
-    "slow": 1,
-}
-RESTORES = {"restore": 2, "restore-careless": 1, "crash": 2, "cut": 1, "bump": 1, "slow": 1, "freeze": 1}
 # Weights by kind of world. A world that has all kinds of faults at once hides some behind others.
 MIXES: dict[str, dict[str, int]] = {
-    "everything": dict.fromkeys(FAULTS, 2) | NETWORK | {"restore": 1, "restore-careless": 1, "full": 1},
-    "network": NETWORK,
-    "processes": PROCESSES,
-    "operators": OPERATORS,
-    "restores": RESTORES,
-}
+    "everything": dict.fromkeys(FAULTS, 2) | {"restore": 1, "restore-careless": 1, "full": 1, "cut": 4, "freeze": 4},
+    "network": {
+        "cut": 3, "cut-out": 2, "cut-in": 3, "cut-link": 2, "refuse": 1, "lossy": 2, "slow": 3,
+        "member-part": 2, "leader-stop": 2, "leader-change": 2, "restart": 1, "compact": 1,
+    },
+    "members": {"member-stop": 6, "member-part": 2, "cut-link": 3},
+    "late": {"slow": 4, "cut-in": 2, "lossy": 5},
+    "processes": {"freeze": 4, "sleep": 2, "crash": 3, "fork": 3, "cut": 2, "slow": 1, "leader-change": 1},
+    "operators": {
+        "delete-key": 3, "evict": 1, "revoke": 2, "bump": 1, "compact": 2, "full": 1, "stranger": 2, "cut": 2, "slow": 1,
+    },
+    "blind": {
+        "ambush": 4, "delete-key": 2, "revoke": 1, "compact": 2, "freeze": 3, "cut": 2, "member-part": 3, "member-stop": 2,
+        "leader-change": 3,
+    },
+    "clocks": {"cut": 5, "cut-out": 2, "sleep": 2, "freeze": 2},
+    "restores": {"restore": 3, "restore-careless": 1, "crash": 4, "bump": 2, "cut": 1, "slow": 1, "freeze": 1},
+    "careless": {"restore-careless": 4, "crash-all": 4, "crash": 2},
+    "epochs": {"bump": 4, "crash": 6, "restore": 1},
+}  # fmt: skip
 
 FIRST_S = 2.0
 BETWEEN_S = (0.2, 4.0)

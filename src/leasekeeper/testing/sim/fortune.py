@@ -48,9 +48,10 @@ class Fortune:
             "refuse": lambda fault: self._links(fault, self._refuse),
             "lossy": lambda fault: self._links(fault, self._lossy),
             "slow": lambda fault: self._links(fault, self._slow),
-            "freeze": lambda fault: self._replica(fault).process.stop(fault.lasts_s),
-            "sleep": lambda fault: self._replica(fault).process.stop(fault.lasts_s, asleep=True),
+            "freeze": lambda fault: self._stop(fault, asleep=False),
+            "sleep": lambda fault: self._stop(fault, asleep=True),
             "crash": self._crash,
+            "crash-all": self._crash_all,
             "fork": lambda fault: self._owner_or(fault).fork(fault.lasts_s),
             "member-stop": lambda fault: self._cluster.stop_member(self._member(fault), fault.lasts_s),
             "member-part": lambda fault: self._cluster.part(self._member(fault), fault.lasts_s),
@@ -63,6 +64,7 @@ class Fortune:
             "evict": self._evict,
             "revoke": self._revoke,
             "bump": lambda _: self.raise_epoch(),
+            "ambush": self._ambush,
             "stranger": self._stranger,
             "restore": self._restore,
             "restore-careless": self._restore_carelessly,
@@ -146,15 +148,27 @@ class Fortune:
         link.lossy_until_s, link.loss = until_s, 0.1 + 0.4 * fault.amount
 
     def _slow(self, link: Link, until_s: float, fault: SimFault) -> None:
-        link.slow_until_s, link.slow_s = until_s, 0.2 + 6.0 * fault.amount
+        link.slow_until_s, link.slow_s = until_s, 0.2 + 9.0 * fault.amount
 
     # ------------------------------------------------------------ processes
+
+    def _stop(self, fault: SimFault, *, asleep: bool) -> None:
+        replica = self._hit(fault)
+        self._world.tell("fault", f"   it befalls {replica.name}")
+        replica.process.stop(fault.lasts_s, asleep=asleep)
 
     def _crash(self, fault: SimFault) -> None:
         replica = self._hit(fault)
         self._world.tell("fault", f"   it befalls {replica.name}")
+        self._kill(replica, min(2.0, fault.lasts_s))
+
+    def _crash_all(self, fault: SimFault) -> None:
+        for replica in self._world.replicas:
+            self._kill(replica, min(2.0, fault.lasts_s))
+
+    def _kill(self, replica: Replica, away_s: float) -> None:
         replica.die()
-        self._world.timeline.after(min(2.0, fault.lasts_s), lambda: self._start_anew(replica))
+        self._world.timeline.after(away_s, lambda: self._start_anew(replica))
 
     def _start_anew(self, dead: Replica) -> None:
         world = self._world
@@ -240,6 +254,29 @@ class Fortune:
         if kv is not None:
             self._world.judge.removed_by_hand({(kv.key, kv.create_revision)})
             self._store.delete(kv.key)
+
+    def _ambush(self, fault: SimFault) -> None:
+        """Everything that lets a beat be confirmed for a claim that is gone, before its owner can have heard of that."""
+        replica, timeline = self._owner_or(fault), self._world.timeline
+        hold = next((worker.hold for worker in replica.workers if worker.hold is not None), None)
+        if hold is None:
+            return
+        self._world.tell("fault", f"   it befalls {replica.name}")
+        lasts_s = hold.authority.timing.authority_s * (1.02 + 0.2 * fault.amount)
+        for link in replica.keeper.links:
+            self._cut(link, timeline.now_s + lasts_s, fault, out=True, back=True)
+        timeline.at(timeline.now_s + lasts_s, self._cluster.streams.flush)
+        self._cluster.stop_member(replica.keeper.watches.link.member, lasts_s + 3.0)
+        self._cluster.change_leader(0.3)
+        claim = hold.key, hold.create_revision
+
+        def delete() -> None:
+            kv = self._store.keys.get(hold.key)
+            if kv is not None and kv.create_revision == hold.create_revision:
+                self._world.judge.removed_by_hand({claim})
+                self._store.delete(hold.key)
+
+        timeline.after(0.5, delete)
 
     def _evict(self, fault: SimFault) -> None:
         kv = self._owners_claim(fault)

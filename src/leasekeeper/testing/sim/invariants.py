@@ -40,12 +40,16 @@ class Violation(Exception):
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """One claim that somebody believes to own. ``acting_until_s`` is on the process's own clock."""
+    """One claim that somebody believes to own. ``acting_until_s`` is on the process's own clock.
+
+    ``heartless``: in a child, where no heart keeps the gate open.
+    """
 
     number: int
     process: Process
     keeper: Keeper
     authority: Authority
+    heartless: bool = False
     acting_until_s: float = -1.0
     passed: bool = True
     # The gate was shut for lack of authority after the claim had been removed.
@@ -178,7 +182,7 @@ class Judge:
                     self._judge(hold, claim, now_s, passes=passes)
                 if passes:
                     self._check_evidence(hold, now_s)
-            elif hold.passed:
+            elif hold.passed and not hold.heartless:
                 self._check_shut(hold, now_s)
             hold.passed = passes
             if not passes and not hold.lapsed and (hold.key, hold.create_revision) in self._by_hand:

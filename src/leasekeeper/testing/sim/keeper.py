@@ -57,8 +57,8 @@ class Keeper:
         self.told = told
         self.links = network.links(process)
         first = process.chance.randrange(len(self.links))
-        self.calls, self.beats, self.cleanups, watches = (Route(self.links, first) for _ in range(4))
-        self.hub = Hub(process, cluster.streams, watches)
+        self.calls, self.beats, self.cleanups, self.watches = (Route(self.links, first) for _ in range(4))
+        self.hub = Hub(process, cluster.streams, self.watches)
         self.interpreter = Interpreter(process, network, self.hub, self.detach, self.confirmed)
         self.heart = Heart(self)
         self.table = SessionTable(KEYS, process.now, self.heart, self._dropped)  # type: ignore[arg-type]

@@ -28,8 +28,8 @@ HELD_UP = 0.01
 HELD_UP_S = (0.01, 0.2)
 REFUSED_S = 0.001
 # How often a request whose answer was lost arrives once more, and when.
-AGAIN = 0.3
-AGAIN_S = (0.01, 8.0)
+AGAIN = 0.5
+AGAIN_S = (0.01, 15.0)
 Done = Callable[[Any], None]
 
 

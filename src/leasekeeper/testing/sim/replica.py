@@ -32,8 +32,12 @@ CANCELLED = 0.08
 TRIED = 0.2
 # How long the way of a write to the resource may take.
 WAYS_S = (0.0, 0.0, 0.01, 0.5, 8.0)
-HELD_S = (0.2, 8.0)
+# For how long a name is held: a moment, some time, or many TTLs.
+CALM_S = (0.05, 0.3)
+HELD_S = ((0.1, 1.0), (0.5, 8.0), (10.0, 30.0))
 STEP_S = (0.02, 0.4)
+ROUNDING = 1e-9
+RATE_ERROR = 0.01
 
 
 class Replica:
@@ -42,7 +46,7 @@ class Replica:
     def __init__(self, world: World, number: int, timing: Timing, incarnation: int) -> None:
         name = f"r{number}" + f".{incarnation}" * bool(incarnation)
         chance = world.timeline.chance(f"replica {number}.{incarnation}")
-        rate = 1.0 + chance.choice((-1, 0, 1)) * chance.uniform(0.0, 0.01)
+        rate = 1.0 + chance.choice((-1, -1, 0, 1)) * chance.choice((RATE_ERROR, chance.uniform(0.0, RATE_ERROR)))
         self.world = world
         self.number = number
         self.incarnation = incarnation
@@ -80,7 +84,7 @@ class Replica:
     def calm(self) -> None:
         """From now on each worker needs one more turn, and no more."""
         for worker in self.workers:
-            worker.served = False
+            worker.calm()
 
     def _told(self, authority: Authority, state: State) -> None:
         if state is State.RELEASED:
@@ -125,6 +129,11 @@ class Worker:
             if chance.random() < CANCELLED:
                 replica.process.after(chance.uniform(0.0, 4.0), lambda: self._cancel(running))
 
+    def calm(self) -> None:
+        """One more turn; what is owned now is soon given back."""
+        self.served = False
+        self._until_s = min(self._until_s, self.replica.process.now() + CALM_S[1])
+
     def _cancel(self, running: Running) -> None:
         if self._running is running:
             running.cancel()
@@ -140,8 +149,8 @@ class Worker:
         self.hold = Hold(replica.world.number(), replica.process, replica.keeper, authority)
         replica.world.tell(replica.name, f"{self.name}: owns, token {authority.token}, @{authority.create_revision}")
         replica.world.judge.own(self.hold)
-        calm = replica.world.is_calm
-        self._until_s = replica.process.now() + (chance.uniform(0.05, 0.3) if calm else chance.uniform(*HELD_S))
+        held_s = CALM_S if replica.world.is_calm else chance.choices(HELD_S, (4, 4, 1))[0]
+        self._until_s = replica.process.now() + chance.uniform(*held_s)
         self._work()
 
     # ------------------------------------------------------------ to act
@@ -154,10 +163,10 @@ class Worker:
         now_s = process.now()
         if hold.authority.shown.final:
             self._lost(hold)
-        elif now_s >= self._until_s or (replica.world.is_calm and self.served):
+        elif now_s >= self._until_s:
             self._release(hold)
         else:
-            need_s = chance.choice((0.0, 0.0, chance.random())) * hold.authority.timing.authority_s * 0.999
+            need_s = self._need_s(hold.authority, now_s)
             if hold.authority.passes(need_s, now_s):
                 self._act(hold, now_s, need_s)
             elif hold.authority.passes(0.0, now_s):
@@ -165,6 +174,13 @@ class Worker:
             else:
                 plan = wait_held(hold.authority, 0.0, now_s + 2.0, process.now)
                 self._running = replica.keeper.run(plan, self._waited)
+
+    def _need_s(self, authority: Authority, now_s: float) -> float:
+        """How long the next piece of work takes: no time, some, or all that authority is proven for."""
+        chance, left_s = self.replica.process.chance, authority.remaining(now_s)
+        if self.replica.world.is_calm:
+            return 0.0
+        return chance.choice((0.0, 0.0, chance.random() * left_s, left_s * (1.0 - ROUNDING)))
 
     def _act(self, hold: Hold, now_s: float, need_s: float) -> None:
         process, chance = self.replica.process, self.replica.process.chance
@@ -199,7 +215,7 @@ class Worker:
 
     def _released(self, hold: Hold, removed: bool | None) -> None:
         self.replica.world.judge.released(hold, removed)
-        self.replica.process.after(self.replica.process.chance.uniform(0.0, 1.5), self.live)
+        self.replica.process.after(self.replica.process.chance.uniform(0.0, self.replica.world.idle_s), self.live)
 
     def _over(self, hold: Hold) -> None:
         self.hold = None
@@ -220,7 +236,7 @@ class Child:
         self.process = Process(world.timeline, f"{parent.name}'", parent.process.chance, parent.process.rate)
         self.process.offset_s = parent.process.offset_s
         authority = inherited(of.authority, self.process.now())
-        self.hold = Hold(of.number, self.process, parent.keeper, authority)
+        self.hold = Hold(of.number, self.process, parent.keeper, authority, heartless=True)
         world.judge.holds.append(self.hold)
         world.tell(self.process.name, f"{of.name}: a child, inherits token {authority.token}")
         self.process.after(0.05, self._work)

@@ -37,6 +37,8 @@ TIMINGS = (
     Timing(ttl=10.0),
     Timing(ttl=10.0, beat_every=1.0, pause_after=9.0),
     Timing(ttl=10.0, beat_every=1.0, pause_after=9.5),
+    Timing(ttl=10.0, pause_after=5.0, margin=4.5),
+    Timing(ttl=5.0, margin=2.0),
     Timing(ttl=5.0, give_up_after=2.0),
     Timing(ttl=5.0, max_hold=4.0),
 )
@@ -102,6 +104,8 @@ class World:
         self.judge.told = self.tell
         self.cluster.store.told = self._changed
         self.is_calm = False
+        # Between two turns of a worker: names are contended in most worlds, and free half of the time in some.
+        self.idle_s = chance.choice((1.0, 5.0, 15.0))
         self.restored = 0
         self.replicas = [
             Replica(self, number, odd if number == 0 else self.timing, 0) for number in range(setting.replicas)
