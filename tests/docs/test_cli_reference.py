@@ -90,7 +90,7 @@ def test_every_exit_code_is_listed() -> None:
     """The codes of the page are those of the program."""
     table = set(re.findall(r"^\| ([\d, ]+) \|", sections(PAGE)["Exit codes"], flags=re.MULTILINE))
     listed = {int(code) for cell in table for code in cell.split(", ")}
-    names = ("DONE", "NEGATIVE", "USAGE", "UNAVAILABLE", "BUG", "OUTPUT", "NOT_ACQUIRED", "LOST", "DENIED")
+    names = ("DONE", "NEGATIVE", "USAGE", "UNAVAILABLE", "BUG", "SYSTEM", "OUTPUT", "NOT_ACQUIRED", "LOST", "DENIED")
     assert listed == {getattr(exits, name) for name in names}
 
 
