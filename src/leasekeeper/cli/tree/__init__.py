@@ -23,8 +23,8 @@ request (systemd-run, at, a container engine), since they never were descendants
 not signal. When the whole machine or container is paused from outside, all three stand still with the tree and resume
 together with it: only the fence at the resource covers that.
 
-Where there is no /proc and no subreaper (macOS, BSD), or where /proc is that of another pid namespace, the tree is the program's process group: a descendant that leaves the
-group escapes, and of the three processes only one may die.
+Where there is no /proc and no subreaper (macOS, BSD), or where /proc is that of another pid namespace, the tree is the program's
+process group: a descendant that leaves the group escapes, and of the three processes only one may die.
 
 Nothing here imports more of leasekeeper than its clock, and nothing outside the standard library: the guardian is up in a
 few hundredths of a second and shares no fate with grpc. Importing this package alone imports nothing at all.
