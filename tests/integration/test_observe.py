@@ -127,6 +127,7 @@ def test_a_suspension_and_its_end_are_told(proxy: FaultProxy, namespace: str, he
     missed = heard.of(BeatMissed)
     assert [event.in_a_row for event in missed][:2] == [1, 2]
     assert missed[0].endpoint == proxy.endpoint
+    assert not suspended.in_question
     assert heard.index(missed[0]) < heard.index(suspended) < heard.index(held)
     late = {thread for event, thread in zip(heard, heard.threads, strict=True) if isinstance(event, StateChanged)}
     assert late == {"leasekeeper-announce"}
@@ -145,6 +146,23 @@ def test_a_loss_is_told_once_with_its_reason(etcd: EtcdServer, namespace: str, h
     assert lost.loss is not None
     assert lost.loss.reason == "revoked"
     assert not heard.of(Released)
+
+
+def test_a_key_that_is_gone_is_told_as_such(
+    etcd: EtcdServer, namespace: str, heard: Heard, caplog: pytest.LogCaptureFixture
+) -> None:
+    """C07: work is held at once when the key is deleted, which is told apart from missing heartbeats; the reason follows."""
+    with Keeper(etcd.endpoint, namespace=namespace) as keeper, caplog.at_level(logging.INFO, "leasekeeper"):
+        lease = keeper.acquire("n", timeout=10)
+        RawEtcd(etcd.endpoint).delete(lease.key)
+        until(lambda: len(heard.of(StateChanged)) == 2)
+    held, lost = heard.of(StateChanged)
+    assert (held.state, held.in_question, held.loss) == (State.SUSPENDED, True, None)
+    assert (lost.state, lost.in_question) == (State.LOST, False)
+    assert lost.loss is not None
+    assert lost.loss.reason == "deleted"
+    assert "its key in etcd is gone" in caplog.text
+    assert "suspended" not in caplog.text
 
 
 def test_a_dropped_lease_is_told_once_however_long_its_removal_takes(

@@ -38,6 +38,11 @@ EVENTS: list[tuple[Event, int, str]] = [
         logging.WARNING,
         "suspended, 5.100 s after the last proof",
     ),
+    (
+        StateChanged("a/b", 7, "c1", State.SUSPENDED, 0.1, None, in_question=True),
+        logging.INFO,
+        "'a/b' (token 7): its key in etcd is gone",
+    ),
     (StateChanged("a/b", 7, "c1", State.HELD, 0.1, None), logging.INFO, "'a/b' (token 7) is proven again"),
     (lost("revoked"), logging.ERROR, "lost 'a/b' (token 7): revoked, 10.500 s after the last proof"),
     (lost("closed"), logging.INFO, "closed"),
@@ -71,7 +76,18 @@ def test_facts_are_attributes_that_json_can_carry(caplog: pytest.LogCaptureFixtu
             assert facts.get("lease_reason") == (value.reason if value else None)
         else:
             key = name if name == "lease_id" else f"lease_{name}"
-            assert facts[key] == (value.value if isinstance(value, State) else value)
+            texts = {"lease_id": f"{value:x}" if name == "lease_id" else "", "token": str(value)}
+            assert facts[key] == texts.get(name, value.value if isinstance(value, State) else value)
+
+
+def test_numbers_that_json_readers_may_round_are_text(caplog: pytest.LogCaptureFixture) -> None:
+    """A token of a raised epoch and an etcd lease id are beyond what a float can tell apart: as attributes they are text."""
+    token = (5 << 44) * 2**20 + 1
+    with caplog.at_level(logging.DEBUG, "leasekeeper"):
+        log_event(Acquired("a/b", token, "c1", 0.25))
+        log_event(BeatMissed(2**63 - 1, 1, "h:1", "", 1.0))
+    acquired, missed = caplog.records
+    assert (acquired.__dict__["lease_token"], missed.__dict__["lease_id"]) == (str(token), "7fffffffffffffff")
 
 
 def test_an_outage_is_told_again_and_again_but_not_with_every_beat(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
@@ -95,6 +96,17 @@ def test_suspensions_come_and_go() -> None:
     twice = sums_of(acquired(), *[turned(State.SUSPENDED), turned(State.HELD)] * 2, turned(State.SUSPENDED))
     assert twice[("suspensions", "")] == 3
     assert twice[("suspended", "")] == 1
+
+
+def test_a_key_that_is_gone_is_no_suspension() -> None:
+    """Held at its gate because its key is gone, a lease is about to be lost: counted as a loss, and as suspended until then."""
+    gone = replace(turned(State.SUSPENDED), in_question=True)
+    assert sums_of(acquired(), gone)[("suspended", "")] == 1
+    assert sums_of(acquired(), gone, turned(State.LOST, reason="deleted")) == {
+        ("acquire.duration", "", "acquired"): 1,
+        ("hold.duration", "", "deleted"): 1,
+        ("lost", "", "deleted"): 1,
+    }
 
 
 def test_an_end_that_is_told_first_leaves_no_gauge_behind() -> None:

@@ -2,13 +2,15 @@
 
 The library sets no level and adds no handler; that is the program's business. Beside the text each record carries the event's
 fields as attributes, for formatters that write JSON: ``lease_event`` (the event's name) and ``lease_name``, ``lease_token``,
-``lease_state`` and so on, each field with that prefix.
+``lease_state`` and so on, each field with that prefix. Tokens and lease ids are text there (decimal, and hex as etcd's tools
+show it): as numbers they may be larger than readers of JSON can tell apart.
 
 ========  ==========================================================================================
 ERROR     a lease was lost
 WARNING   a lease is suspended; beats are missing (the 1st, 2nd, 4th, 8th … in a row); a lease was
           dropped without a release; a clean-up was given up
-INFO      acquired, released, proven again; lost because the keeper was closed
+INFO      acquired, released, proven again; held because its key is gone, of which the reason follows;
+          lost because the keeper was closed
 DEBUG     not acquired (the caller has the error); the other missing beats
 ========  ==========================================================================================
 """
@@ -61,8 +63,8 @@ def _level(event: Event) -> int:
     match event:
         case StateChanged(state=State.LOST, loss=loss):
             return logging.INFO if loss is not None and loss.reason == "closed" else logging.ERROR
-        case StateChanged(state=State.SUSPENDED):
-            return logging.WARNING
+        case StateChanged(state=State.SUSPENDED, in_question=in_question):
+            return logging.INFO if in_question else logging.WARNING
         case BeatMissed(in_a_row=in_a_row):
             # An outage is told again and again, but not with every beat.
             return logging.DEBUG if in_a_row & (in_a_row - 1) else logging.WARNING
@@ -94,6 +96,12 @@ def _change(event: StateChanged) -> tuple[Any, ...]:
     if event.state is State.LOST:
         reason = event.loss.reason if event.loss is not None else "unknown"
         return "lost %r (token %d): %s, %.3f s after the last proof", event.name, event.token, reason, event.proof_age_s
+    if event.in_question:
+        return (
+            "%r (token %d): its key in etcd is gone, work is held at its gate until it is known why",
+            event.name,
+            event.token,
+        )
     if event.state is State.SUSPENDED:
         text = "%r (token %d) is suspended, %.3f s after the last proof: work is held at its gate"
         return text, event.name, event.token, event.proof_age_s
@@ -106,7 +114,10 @@ def _extra(event: Event) -> dict[str, Any]:
         value = getattr(event, field.name)
         if isinstance(value, Loss):
             extra["lease_reason"] = value.reason
+        elif field.name == "lease_id":
+            extra["lease_id"] = f"{value:x}"
+        elif field.name == "token":
+            extra["lease_token"] = str(value)
         elif value is not None:
-            key = field.name if field.name == "lease_id" else f"lease_{field.name}"
-            extra[key] = value.value if isinstance(value, Enum) else value
+            extra[f"lease_{field.name}"] = value.value if isinstance(value, Enum) else value
     return extra

@@ -16,7 +16,7 @@ metric                               kind        labels              what it tel
                                                                      ``dropped`` or lost, by the reason of the loss
 ``leasekeeper.held``                 gauge       name                leases held now, the suspended ones too
 ``leasekeeper.suspended``            gauge       name                leases whose work is held at the gate now
-``leasekeeper.suspensions``          counter     name                how often that began
+``leasekeeper.suspensions``          counter     name                how often that began for want of heartbeats
 ``leasekeeper.lost``                 counter     name, reason        leases lost
 ``leasekeeper.beats.missed``         counter     endpoint            heartbeats late or failed
 ``leasekeeper.cleanups.failed``      counter                         keys left to run out with their lease
@@ -156,7 +156,7 @@ class Metrics:
 
     def _turned(self, event: StateChanged) -> None:
         suspended = event.state is State.SUSPENDED
-        if suspended:
+        if suspended and not event.in_question:  # a loss is counted as such
             self._add(SUSPENSIONS, 1, name=self._label(event.name))
         hold = self._holds.get(event.claim)
         if hold is not None and hold.suspended is not suspended:

@@ -57,7 +57,10 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class StateChanged:
-    """A lease turned to another state by itself. ``loss`` is set when it is LOST."""
+    """A lease turned to another state by itself. ``loss`` is set when it is LOST.
+
+    ``in_question``: it is SUSPENDED not for want of proof but because its key in etcd is gone; LOST follows, with the reason.
+    """
 
     name: str
     token: int
@@ -65,6 +68,7 @@ class StateChanged:
     state: State
     proof_age_s: float
     loss: Loss | None
+    in_question: bool = False
 
 
 @dataclass(frozen=True, slots=True)

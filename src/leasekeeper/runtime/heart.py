@@ -32,6 +32,7 @@ from leasekeeper.protocol.actions import (
     Sweep,
     Vacate,
 )
+from leasekeeper.protocol.authority import State
 from leasekeeper.protocol.heartbeat import Heartbeat
 from leasekeeper.protocol.keys import read_epoch
 from leasekeeper.protocol.plan import KEEP_ALIVE, Call, Cause, Fault
@@ -45,7 +46,7 @@ from leasekeeper.wire.watch import News
 from leasekeeper.wire.worker import Worker
 
 if TYPE_CHECKING:
-    from leasekeeper.protocol.authority import Authority, Reason, State
+    from leasekeeper.protocol.authority import Authority, Reason
     from leasekeeper.protocol.keys import Epoch
     from leasekeeper.protocol.session import Session, Slot, Tending
     from leasekeeper.runtime.announce import Announcer
@@ -363,7 +364,8 @@ class Heart:
     def _changed(self, authority: Authority, state: State) -> None:
         loss = authority.loss
         age_s = self._now() - authority.session.proof_s if loss is None else loss.proof_age_s
-        self._observe(StateChanged(authority.name, authority.token, authority.slot.nonce, state, age_s, authority.loss))
+        claim, in_question = authority.slot.nonce, state is State.SUSPENDED and not authority.open
+        self._observe(StateChanged(authority.name, authority.token, claim, state, age_s, loss, in_question))
         self._tell(authority, state)
 
     def _tell(self, authority: Authority, state: State) -> None:
