@@ -116,10 +116,6 @@ class AsyncLease(Held):
             coro.close()
             raise
 
-    def _check_not_over(self) -> None:
-        if self.state.final:
-            raise lost(self._authority)
-
     def _loss_of(self, ended: bool) -> LeaseLost | None:
         """What to raise for a supervised coroutine that has ended, whether or not it was cancelled for it."""
         return lost(self._authority) if ended or self._authority.loss is not None else None
@@ -153,6 +149,7 @@ class AsyncLease(Held):
         return tell
 
     async def __aenter__(self) -> AsyncLease:
+        self._check_not_over()
         return self
 
     async def __aexit__(

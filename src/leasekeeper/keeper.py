@@ -100,6 +100,7 @@ class Lease(Held):
         return tending is not None, removed, lapsed
 
     def __enter__(self) -> Lease:
+        self._check_not_over()
         return self
 
     def __exit__(

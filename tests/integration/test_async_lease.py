@@ -138,6 +138,12 @@ async def test_a_lease_once_entered(etcd: EtcdServer, namespace: str) -> None:
         with pytest.raises(Misuse, match="entered already"):
             async with once:
                 raise AssertionError("never")
+        lease = await keeper.acquire("n", timeout=10)
+        async with lease:
+            assert lease.check() == lease.token
+        with pytest.raises(LeaseLost, match="released"):
+            async with lease:
+                raise AssertionError("never")
 
 
 # ---------------------------------------------------------------- a blocked loop

@@ -111,6 +111,8 @@ def test_release_is_final_and_harmless(etcd: EtcdServer, namespace: str) -> None
         with pytest.raises(LeaseLost) as caught:
             old.check()
         assert caught.value.reason == "released"
+        with pytest.raises(LeaseLost, match="released"), old:
+            raise AssertionError("never")
         assert new.check() == new.token > old.token
         assert [key.create_revision for key in raw.claims(namespace)] == [new.token]
 

@@ -215,6 +215,11 @@ class Held:
         if observers:
             self._core.observe(Acquired(self.name, self.token, self.claim, self._now() - since_s))
 
+    def _check_not_over(self) -> None:
+        """No block is entered, and no coroutine begun, under a lease that is over: at its end there would be nothing to tell."""
+        if self.state.final:
+            raise lost(self._authority)
+
     def _parting(self, owned: bool, removed: bool | None, lapsed: bool) -> LeaseLost | None:
         """What leaving the ``with`` block must raise."""
         if not owned:
