@@ -12,8 +12,10 @@ from leasekeeper.cli.command import lease_command
 from leasekeeper.cli.exits import DONE, NEGATIVE
 from leasekeeper.cli.output import json_line, print_table, styled
 from leasekeeper.cli.settings import Settings
+from leasekeeper.errors import ConfigError
 
 if TYPE_CHECKING:
+    from leasekeeper.guards.signing import Ed25519Key
     from leasekeeper.testing.chaos import Verdict, Weather
 
 DEFAULT_SECONDS = 60.0
@@ -47,27 +49,62 @@ DEFAULT_SECONDS = 60.0
     metavar="DIR",
     help="Write report.json and a timeline, index.html, into this directory.",
 )
-def command(settings: Settings, /, kinds: tuple[str, ...], ttl: float, report: Path | None, **wanted: object) -> int:
+@click.option(
+    "--sign",
+    "key_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    metavar="FILE",
+    help="Sign the report with this Ed25519 private key (PEM), its id the file's name without ending; needs --report.",
+)
+def command(
+    settings: Settings,
+    /,
+    kinds: tuple[str, ...],
+    ttl: float,
+    report: Path | None,
+    key_file: Path | None,
+    **wanted: object,
+) -> int:
     """Break a real cluster on purpose, and check that every promise is kept.
 
     Starts its own etcd members, replica processes, network faults and a guarded resource on this machine; needs no other
     etcd and touches none. A checker that knows nothing of how leasekeeper works then reads the resource's ledger and etcd.
     Exits with 1 if a promise was broken. The same seed makes the same faults at the same times.
     """
-    from leasekeeper.testing.chaos import Storm, Weather, judge
+    from leasekeeper.testing.chaos import Storm, Weather, judge, sign_report
     from leasekeeper.testing.chaos.report import as_json, write
 
+    key = _key(key_file, report)
     weather = Weather(ttl_s=ttl, kinds=kinds, **wanted)  # type: ignore[arg-type]
     story = Storm(weather, lambda line: click.echo(line, err=True)).run()
     verdict = judge(story)
     if report is not None:
-        for path in write(report, weather, story, verdict):
+        written = write(report, weather, story, verdict)
+        for path in (*written, sign_report(written[0], key)) if key else written:
             click.echo(f"written to {path}", err=True)
     if settings.as_json:
         json_line(as_json(weather, story, verdict))
     else:
         _tell(weather, verdict)
     return DONE if verdict.ok else NEGATIVE
+
+
+def _key(path: Path | None, report: Path | None) -> Ed25519Key | None:
+    """The key to sign with; everything that can be wrong with it is said before a storm begins."""
+    if path is None:
+        return None
+    if report is None:
+        raise ConfigError("--sign needs --report: there is nothing else to sign", field="--sign", value=str(path))
+    from leasekeeper.guards.signing import Ed25519Key
+
+    try:
+        pem = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            field="--sign", value=str(path), expected=f"a file that can be read ({error.strerror})"
+        ) from None
+    return Ed25519Key.from_pem(path.stem, pem)
 
 
 def _tell(weather: Weather, verdict: Verdict) -> None:

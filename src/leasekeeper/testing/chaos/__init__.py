@@ -13,8 +13,22 @@ simulator, `leasekeeper.testing.sim`.
 from __future__ import annotations
 
 from leasekeeper.testing.chaos.checker import Verdict, judge
+from leasekeeper.testing.chaos.proof import require_proof, sign_report
 from leasekeeper.testing.chaos.records import Attempt, Blow, Story, Told
 from leasekeeper.testing.chaos.schedule import KINDS, make_schedule
 from leasekeeper.testing.chaos.storm import Storm, Weather
 
-__all__ = ["KINDS", "Attempt", "Blow", "Storm", "Story", "Told", "Verdict", "Weather", "judge", "make_schedule"]
+__all__ = [
+    "KINDS",
+    "Attempt",
+    "Blow",
+    "Storm",
+    "Story",
+    "Told",
+    "Verdict",
+    "Weather",
+    "judge",
+    "make_schedule",
+    "require_proof",
+    "sign_report",
+]

@@ -93,6 +93,8 @@ class Story:
     seconds: float
     calm_s: float = 0.0
     end_s: float = 0.0
+    # By the wall clock, for people and for the age of a proof.
+    ended_at_s: float = 0.0
     attempts: list[Attempt] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)

@@ -34,6 +34,7 @@ def as_json(weather: Weather, story: Story, verdict: Verdict) -> dict[str, Any]:
         "verdict": "kept" if verdict.ok else "violated",
         "violations": list(verdict.violations),
         "command": command_of(weather),
+        "ended_at_s": story.ended_at_s,
         "seed": weather.seed,
         "seconds": weather.seconds,
         "replicas": weather.replicas,

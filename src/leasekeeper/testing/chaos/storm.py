@@ -173,7 +173,7 @@ class Storm:
         """Kill the replicas and see what is left when their leases are out."""
         story = self._story
         stage.end_replicas()
-        story.end_s = stage.now_s()
+        story.end_s, story.ended_at_s = stage.now_s(), round(time.time(), 3)
         until = time.monotonic() + stage.ttl_s + PATIENCE_S
         while True:
             story.residue = eventually(lambda: _residue(stage), PATIENCE_S)
