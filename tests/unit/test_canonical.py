@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import decimal
+import itertools
+import random
+import shutil
 import struct
+import subprocess
 from enum import Enum, IntEnum
 from typing import Any
 
@@ -67,6 +71,25 @@ def test_doubles_are_written_as_ecmascript_does(bits: str, written: str) -> None
 def test_values_have_one_spelling(value: object, written: str) -> None:
     """No white space, sorted keys, only the escapes that must be, and 1.0 is 1."""
     assert canonical(value).decode() == written
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node, whose JSON.stringify is the reference")
+def test_random_doubles_are_written_as_javascript_writes_them() -> None:
+    """20,000 doubles of random bits, those that are not too large, come out as JSON.stringify writes them."""
+    bits = (random.getrandbits(64).to_bytes(8, "big") for _ in itertools.count())
+    doubles = ((eight.hex(), struct.unpack(">d", eight)[0]) for eight in bits)
+    drawn = list(itertools.islice(((text, value) for text, value in doubles if abs(value) <= 2**53 - 1), 20_000))
+    script = (
+        "for (const bits of require('fs').readFileSync(0, 'utf8').split('\\n'))"
+        " console.log(JSON.stringify(Buffer.from(bits, 'hex').readDoubleBE(0)))"
+    )
+    given = "\n".join(text for text, _ in drawn)
+    done = subprocess.run(["node", "-e", script], input=given, capture_output=True, text=True, check=True)
+    theirs = done.stdout.split()
+    different = [
+        (value, their) for (_, value), their in zip(drawn, theirs, strict=True) if canonical(value).decode() != their
+    ]
+    assert different == []
 
 
 def test_keys_are_sorted_by_utf_16() -> None:
