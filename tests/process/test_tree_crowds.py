@@ -97,3 +97,12 @@ def test_a_turn_of_the_guardian_ends_although_the_dying_does_not() -> None:
     """G5: it looks at the clock and at its orders again, and takes the next turn at once."""
     ran = subprocess.run(python(_ENDLESS, SRC), capture_output=True, text=True, timeout=30, check=False)
     assert (ran.stdout, ran.stderr) == ("False 1.0\n", "")
+
+
+def test_the_guardian_goes_first_and_the_program_does_not(mark: str) -> None:
+    """Where it may, the guardian has a processor before the tree has one; the program runs with the command's niceness."""
+    with grow(["sleep", "3600"]) as tree:
+        hear(tree, lambda: tree.state is TreeState.RUNNING)
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.getpriority(os.PRIO_PROCESS, tree.pid) == own
+        assert os.getpriority(os.PRIO_PROCESS, tree.guardian_pid) == (-20 if os.geteuid() == 0 else own)

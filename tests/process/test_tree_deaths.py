@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -33,11 +34,12 @@ SENTINEL = "tree-sentinel"
 
 
 def kill(*pids: int) -> None:
-    """All at once, as far as that can be had."""
+    """All at once, as far as that can be had: one of them may have gone by itself before its turn came."""
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def grown_command(start_command: Start, mark: str) -> Command:

@@ -209,3 +209,19 @@ def test_strangers_groups_are_left_alone(plant: Callable[..., Forest], monkeypat
     grip.kill()
     assert {group for kind, group, _ in forest.log if kind == "group"} == {20}
     assert forest.order(KILL) == [20, 11, 10]
+
+
+def test_a_crowd_is_stopped_before_it_is_listed(plant: Callable[..., Forest], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the guardian has more dead to bury than time, the program's group is signalled before anything is read."""
+    forest = plant(*JOBS)
+    before_listing: list[tuple[str, int, int]] = []
+
+    def listing(root: int, spare: object) -> list[Process]:
+        before_listing.extend(forest.log)
+        return list(forest.processes)
+
+    monkeypatch.setattr(proc, "descendants", listing)
+    grip = Grip(1)
+    grip.leader = 10
+    assert grip.freeze(crowded=True)
+    assert before_listing[0] == ("group", 10, STOP)

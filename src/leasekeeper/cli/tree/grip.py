@@ -86,18 +86,22 @@ class Grip:
 
     # -------------------------------------------------------- freeze
 
-    def freeze(self) -> bool:
-        """Stop every process of the tree; whether all of them stood still when this returned."""
+    def freeze(self, *, crowded: bool = False) -> bool:
+        """Stop every process of the tree; whether all of them stood still when this returned.
+
+        ``crowded``: there are so many that the program's group is to be stopped before anything is listed.
+        """
         if self._theirs is None:
-            self._theirs = self._stopped_before()
+            self._theirs = self._stopped_before(crowded)
             self._orderly_until_s = time.monotonic() + (_ORDERLY_S if self.walked_s < _CROWDED_S else 0.0)
         self._still = self._freeze_for_a_while()
         return self._still
 
-    def _stopped_before(self) -> frozenset[Key]:
+    def _stopped_before(self, crowded: bool) -> frozenset[Key]:
         """Those that the user had stopped; the program's own group is stopped at once if finding them takes long."""
         theirs: set[Key] = set()
-        in_time_s, hurried = time.monotonic() + _LIST_S, False
+        in_time_s = time.monotonic() + _LIST_S
+        hurried = crowded and _signal_group(self.leader, signal.SIGSTOP)
         for process in self._walk():
             # Not those that a tracer holds: that may be for an instant, and then they would never be continued.
             if process.stopped and not process.traced and not (hurried and process.group == self.leader):

@@ -50,9 +50,13 @@ FREEZE_PATIENCE_S = 0.5
 
 
 class Guardian:
-    """One tree, from `Start` to `Gone`. ``files``: what the program inherits and the guardian then lets go."""
+    """One tree, from `Start` to `Gone`.
 
-    def __init__(self, link_fd: int, command: int, files: list[int]) -> None:
+    ``files``: what the program inherits and the guardian then lets go. ``nice``: the program's niceness; None: the guardian's.
+    """
+
+    def __init__(self, link_fd: int, command: int, files: list[int], *, nice: int | None = None) -> None:
+        self.nice = nice
         self.link = Link(link_fd, command)
         self.files = files
         self.gate = Gate(0.0, 0.0, held=True)
@@ -194,7 +198,7 @@ class Guardian:
         if self.start is None or self.gate.shut(now_s):
             return
         try:
-            launched = fork_program(self.start, pause_at_s=self.gate.pause_at_s, terminal=self.terminal)
+            launched = fork_program(self.start, pause_at_s=self.gate.pause_at_s, terminal=self.terminal, nice=self.nice)
         except OSError as error:
             self.fail(Failure(126, f"{self.start.argv[0]}: {error.strerror}"))
             return
@@ -285,7 +289,7 @@ class Guardian:
         """Stop the tree, or make sure that it still stands; kill it if that fails until authority is over."""
         if self.frozen_at_s is None:
             self.frozen_at_s = boottime()
-        was_settled, self.settled = self.settled, self.grip.freeze()
+        was_settled, self.settled = self.settled, self.grip.freeze(crowded=self.unburied)
         if self.settled and not was_settled:
             if self.bring_home(modes=True):
                 self.lend_again = True

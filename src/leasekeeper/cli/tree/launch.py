@@ -53,12 +53,14 @@ class Launched:
     report_fd: int
 
 
-def fork_program(start: Start, *, pause_at_s: float, terminal: Terminal | None) -> Launched:
+def fork_program(start: Start, *, pause_at_s: float, terminal: Terminal | None, nice: int | None = None) -> Launched:
     """Fork; the child executes the program unless ``pause_at_s`` has passed by then. OSError when there is no fork."""
     guardian = os.getpid()
     for_us, for_child = os.pipe()
     pid = os.fork()
     if pid == 0:
+        if nice is not None:
+            kernel.take_turns(nice)
         _become(start, guardian=guardian, pause_at_s=pause_at_s, terminal=terminal, report_fd=for_child)
     os.close(for_child)
     os.set_blocking(for_us, False)

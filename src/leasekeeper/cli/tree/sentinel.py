@@ -41,9 +41,11 @@ def main(link_fd: int, command: int) -> None:
     # The command started us with every signal blocked: from here on we are deaf, and may listen.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     kernel.adopt_orphans()
+    # A tree may take all the processor time, and these two must be able to end that.
+    nice = kernel.go_first()
     guardian = _fork(link_fd)
     if guardian == 0:
-        _guard(link_fd, command, files)
+        _guard(link_fd, command, files, nice)
     os.setsid()
     kernel.show_as("tree-sentinel")
     os.close(link_fd)
@@ -63,13 +65,13 @@ def _fork(link_fd: int) -> int:
         os._exit(70)
 
 
-def _guard(link_fd: int, command: int, files: list[int]) -> None:
+def _guard(link_fd: int, command: int, files: list[int], nice: int) -> None:
     status = 70
     try:
         os.setpgid(0, 0)
         kernel.show_as("tree-guardian")
         kernel.adopt_orphans()
-        Guardian(link_fd, command, files).run()
+        Guardian(link_fd, command, files, nice=nice).run()
         status = 0
     finally:
         # Without a traceback: the guardian has told the command what happened, over the socket.
