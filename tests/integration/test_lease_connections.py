@@ -29,6 +29,9 @@ def test_held_for_longer_than_a_minute(etcd: EtcdServer, proxy: FaultProxy, name
     with Keeper(proxy.endpoint, namespace=namespace, timing=Timing(ttl=10)) as keeper:
         lease = keeper.acquire("n", timeout=10)
         lease.subscribe(states.append)
+        keeper._core.announcer.tell(
+            int
+        )  # its thread starts with the first news, which is a beat that a busy machine missed
         began_s = lease._now()
         while lease._now() < began_s + HOLD_S:
             closed_s = lease._now()
@@ -36,10 +39,10 @@ def test_held_for_longer_than_a_minute(etcd: EtcdServer, proxy: FaultProxy, name
             while lease._now() < closed_s + CLOSE_EVERY_S:
                 assert lease.check() == lease.token
                 time.sleep(0.01)
+            assert keeper.verify("n", lease.token)
             threads.append(threading.active_count())
         assert states == []
         assert lease._session.lapses == 0
-        assert keeper.verify("n", lease.token)
         assert lease.lease_id in RawEtcd(etcd.endpoint).leases()
         # As many as after the first few connections, whatever is just being opened or closed.
         until(lambda: threading.active_count() <= max(threads[:5]))
