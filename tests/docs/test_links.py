@@ -51,6 +51,12 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not wrong
 
 
+@pytest.mark.checkout
+def test_the_readme_reads_the_same_without_the_tree() -> None:
+    """A package index shows the README alone: it names paths of the tree, and links to none."""
+    assert links(ROOT / "README.md") == []
+
+
 def test_every_page_can_be_reached_from_the_index() -> None:
     """A reader who begins at docs/index.md can get to every page below docs/ by links."""
     reached, queue = set(), [DOCS / "index.md"]
