@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("doctor", "Examine etcd, the connection and the rights."),
     "dev": ("dev", "Run a local etcd in the foreground."),
     "demo": ("demo", "Watch a lease survive a cut network."),
+    "sim": ("sim", "Try to break every promise in simulated worlds."),
     "chaos": ("chaos", "Break a real cluster on purpose and check every promise."),
 }
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from leasekeeper.protocol.authority import Authority, State
+from leasekeeper.protocol.keys import read_claim
 from leasekeeper.testing.sim.keeper import KEYS
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class Judge:
         self.holds: list[Hold] = []
         # Who is first in line, and every claim that ever was, by key and create revision.
         self._first: dict[str, tuple[bytes, int] | None] = dict.fromkeys(names)
+        self._holders: dict[str, str] = dict.fromkeys(names, "")
         self._firsts: dict[tuple[bytes, int], bytes] = {}
         # The claims that were removed by hand, and when.
         self._by_hand: dict[tuple[bytes, int], float] = {}
@@ -135,8 +137,8 @@ class Judge:
             self._first[name] = now
             if first is not None:
                 self._firsts[first.key, first.create_revision] = first.value
-            owner = "nobody" if first is None else f"{first.key.rpartition(b'/')[2].decode()} @{first.create_revision}"
-            self.told("etcd", f"{name}: first in line is {owner}")
+            self._holders[name] = "" if first is None else read_claim(KEYS, first, 0).holder or "a stranger"
+            self.told("etcd", f"{name}: first in line is {self._owner(name)}")
 
     # ------------------------------------------------------------ what replicas believe
 
@@ -192,12 +194,14 @@ class Judge:
         if self._restored and self._living.get(hold.key) == hold.create_revision:
             return  # behind claims that the restore brought back, which nobody has any more
         who = hold.process.name
+        concerned = who, self._holders[hold.name]
         removed_s = self._by_hand.get(claim)
         if removed_s is None:
             does = "passes its gate" if passes else "acts on a gate that it passed"
-            raise Violation("G3", f"{who} {does} on {hold.name!r} and etcd's owner is {self._owner(hold.name)}", (who,))
+            text = f"{who} {does} on {hold.name!r} and etcd's owner is {self._owner(hold.name)}"
+            raise Violation("G3", text, concerned)
         if passes and hold.lapsed:
-            raise Violation("G3", f"{who} passes its gate again on {hold.name!r}, and its claim is gone", (who,))
+            raise Violation("G3", f"{who} passes its gate again on {hold.name!r}, and its claim is gone", concerned)
         if passes and self._timeline.now_s - removed_s > 2.02 * hold.authority.timing.ttl + NEWS_S:
             age_s = self._timeline.now_s - removed_s
             raise Violation(
@@ -206,7 +210,7 @@ class Judge:
 
     def _owner(self, name: str) -> str:
         first = self._first[name]
-        return "nobody" if first is None else f"{first[0].rpartition(b'/')[2].decode()} @{first[1]}"
+        return "nobody" if first is None else f"{self._holders[name]} @{first[1]}"
 
     def _check_evidence(self, hold: Hold, now_s: float) -> None:
         """G5, G3: what lets the gate pass is a beat that etcd has confirmed, and that was sent not too long ago."""

@@ -37,6 +37,8 @@ CALM_S = (0.05, 0.3)
 HELD_S = ((0.1, 1.0), (0.5, 8.0), (10.0, 30.0))
 STEP_S = (0.02, 0.4)
 ROUNDING = 1e-9
+# Work that is shorter is not told.
+TOLD_S = 0.5
 RATE_ERROR = 0.01
 
 
@@ -185,6 +187,11 @@ class Worker:
     def _act(self, hold: Hold, now_s: float, need_s: float) -> None:
         process, chance = self.replica.process, self.replica.process.chance
         hold.acting_until_s = now_s + need_s
+        if need_s > TOLD_S:
+            world, age_s = self.replica.world, now_s - hold.authority.session.proof_s
+            world.tell(
+                self.replica.name, f"{self.name}: passes, works for {need_s:.3f} s; the proof is {age_s:.3f} s old"
+            )
         self.replica.world.write(hold, chance.choice(WAYS_S))
         process.after(max(need_s, chance.uniform(*STEP_S)), self._work)
 

@@ -40,5 +40,6 @@ class Story:
 
     def of(self, names: tuple[str, ...], most: int = TOLD_MAX) -> list[Line]:
         """The end of it, as far as it concerns somebody: the lines of these, of etcd, and of what befell the world."""
-        concerned = (*names, "etcd", "fault")
+        parents = (name.rstrip("'") for name in names)  # of a child that was forked
+        concerned = {*names, *parents, "etcd", "fault"}
         return [line for line in self.lines if line.who in concerned][-most:]

@@ -12,7 +12,7 @@ from random import Random
 
 __all__ = ["Timeline"]
 
-Occurrence = Callable[[], None]
+Occurrence = Callable[[], object]
 
 
 class Timeline:

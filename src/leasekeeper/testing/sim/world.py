@@ -158,8 +158,9 @@ class World:
             except Violation as error:
                 violation = error.with_traceback(None)
                 self.tell("judge", str(error))
-            for replica in self.replicas:
-                replica.die()
+            finally:
+                for replica in self.replicas:
+                    replica.die()  # also after Ctrl-C: plans that are left to the garbage collector complain
         resources = self.resources.values()
         return Outcome(
             setting=self.setting,
