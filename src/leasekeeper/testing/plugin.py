@@ -73,7 +73,7 @@ class _Process:
             raise pytest.UsageError(f"leasekeeper_missing = {self.missing}: expected fail or skip")
         self.bed = Bed(_setting(config, "etcd"))
         self.interrupts = Interrupts()
-        self.interrupts.install()
+        self.interrupts.install(is_worker=hasattr(config, "workerinput"))
 
     def get(self, give: Callable[[], T]) -> T:
         """What ``give`` gives; without an etcd the test is skipped or fails, as the option says."""

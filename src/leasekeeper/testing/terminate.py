@@ -24,28 +24,25 @@ from leasekeeper.testing.launcher import die_with_parent
 
 __all__ = ["Interrupts"]
 
-WORKER_VARIABLE = "PYTEST_XDIST_WORKER"
-
 
 class Interrupts:
-    """Turns the first SIGTERM into a KeyboardInterrupt; `restore` puts back what was."""
+    """Turns SIGTERM into a KeyboardInterrupt; `restore` puts back what was."""
 
     def __init__(self) -> None:
         self._installed = False
         self._is_held = False
         self._depth = 0
         self._came = False
-        self._raised = False
 
-    def install(self) -> None:
-        """Listen, if nobody else does; only a process's main thread can."""
+    def install(self, *, is_worker: bool) -> None:
+        """Listen, if nobody else does; only a process's main thread can. A worker listens for its controller's death, too."""
         if self._installed or threading.current_thread() is not threading.main_thread():
             return
         if hasattr(os, "register_at_fork") and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._on_term)
             self._installed = True
             os.register_at_fork(before=self._hold, after_in_parent=self._let_go, after_in_child=self._forget)
-            if WORKER_VARIABLE in os.environ and sys.platform == "linux":
+            if is_worker and sys.platform == "linux":
                 die_with_parent(signal.SIGTERM)
 
     def restore(self) -> None:
@@ -69,8 +66,8 @@ class Interrupts:
         self._interrupt()
 
     def _interrupt(self) -> None:
-        if self._came and not self._raised and self._depth == 0:
-            self._raised = True
+        if self._came and self._depth == 0:
+            self._came = False
             raise KeyboardInterrupt("SIGTERM")
 
     # -- around a fork
