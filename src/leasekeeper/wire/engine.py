@@ -18,7 +18,7 @@ from leasekeeper.errors import ConfigError, LeasekeeperError
 from leasekeeper.protocol.plan import AUTHENTICATE, CALL_TIMEOUT_S, Call, Cause, Fault, Kind, Method
 from leasekeeper.wire.auth import Joining
 from leasekeeper.wire.channel import Channels
-from leasekeeper.wire.interruption import let_go
+from leasekeeper.wire.interruption import let_go, spared
 from leasekeeper.wire.route import Connection, Route, keeper_closed
 from leasekeeper.wire.status import fault_of, public
 
@@ -101,8 +101,8 @@ class Attempt:
             fault = self._fault(error) if isinstance(error, grpc.RpcError) else self._closed(error)
             done(lambda: fault)
             return lambda: None
-        future.add_done_callback(partial(self._ended, done))
-        return future.cancel
+        spared(partial(future.add_done_callback, partial(self._ended, done)))
+        return partial(spared, future.cancel)
 
     def _ended(self, done: Callable[[Outcome], None], future: Any) -> None:
         self.connection.under_way.discard(self)

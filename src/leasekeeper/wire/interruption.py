@@ -11,9 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
 from types import FrameType
+from typing import TypeVar
 
-__all__ = ["let_go"]
+__all__ = ["let_go", "spared"]
+
+T = TypeVar("T")
 
 _CONDITION = (threading.Condition.__enter__.__code__, threading.Condition.__exit__.__code__)
 _CONTEXT = (
@@ -21,6 +25,15 @@ _CONTEXT = (
     contextlib._GeneratorContextManager.__exit__.__code__,
 )
 _RLock = type(threading.RLock())
+
+
+def spared(call: Callable[[], T]) -> T:
+    """Make a call to grpc that Ctrl-C may strike, and leave no lock taken: for whatever a user's own thread asks of it."""
+    try:
+        return call()
+    except BaseException as error:
+        let_go(error)
+        raise
 
 
 def let_go(error: BaseException) -> None:

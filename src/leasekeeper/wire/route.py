@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from leasekeeper.protocol.plan import Cause, Fault, Kind
+from leasekeeper.wire.interruption import spared
 from leasekeeper.wire.worker import begin
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ PAUSE_MAX_S = 1.0
 RETIRED_MAX = 12
 # How much longer than the last time an answer may take before the connection counts as broken, where answers are slow.
 PATIENCE = 1.25
+
+# How long to wait for connections to be closed; it takes a few milliseconds.
+CLOSE_S = 1.0
 
 
 def keeper_closed(kind: Kind = Kind.NOT_SENT, operation: str = "") -> Fault:
@@ -115,7 +119,7 @@ class Route:
 
     def _open(self) -> Connection:
         name = self._channels.names[self._index % self.size]
-        channel, lent = self._channels.open(self._index), self._channels.lent is not None
+        channel, lent = spared(partial(self._channels.open, self._index)), self._channels.lent is not None
         return Connection(channel, self._index, name, self._now(), lent=lent)
 
     def _taken_back(self) -> Connection | None:
@@ -188,7 +192,7 @@ class Route:
             opened = [c for c in (*self._retired, self._current) if c is not None]
             self._retired, self._current = [], None
         if self._channels.lent is None:
-            _close(opened)
+            _close_aside(opened)
         else:
             _end_standing(opened)
 
@@ -211,9 +215,25 @@ def _hang_up(connections: list[Connection]) -> None:
         pass  # no thread can be started any more: the process is about to end, and the connections with it
 
 
+def _close_aside(connections: list[Connection]) -> None:
+    """Close connections on a thread of its own, and wait for it.
+
+    Closing that Ctrl-C has cut short makes whoever closes the channel again wait for ever, and grpc does that by itself when
+    the channel is garbage.
+    """
+    if not connections:
+        return
+    try:
+        closing = begin(partial(_close, connections), "leasekeeper-hangup")
+    except RuntimeError:
+        _close(connections)
+    else:
+        closing.join(CLOSE_S)
+
+
 def _close(connections: list[Connection]) -> None:
     for connection in connections:
-        connection.channel.close()
+        spared(connection.channel.close)
 
 
 def _end_standing(connections: list[Connection]) -> list[Standing]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from leasekeeper.wire.interruption import let_go
+from leasekeeper.wire.interruption import let_go, spared
 
 if TYPE_CHECKING:
     from leasekeeper.wire.route import Connection
@@ -50,7 +50,7 @@ class Standing:
     def end(self) -> None:
         """End it from this side."""
         if self._call is not None:
-            self._call.cancel()
+            spared(self._call.cancel)
 
     def await_end(self, until: float) -> None:
         """Wait until grpc has let go of it, or ``time.monotonic()`` shows ``until``."""

@@ -24,6 +24,7 @@ from leasekeeper.errors import LeasekeeperError
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol.authority import NEVER
 from leasekeeper.protocol.plan import WATCH_PATH, Cause, Fault, Kind
+from leasekeeper.wire.interruption import spared
 from leasekeeper.wire.status import fault_of, fault_of_text
 from leasekeeper.wire.worker import Worker
 
@@ -120,7 +121,7 @@ class _Stream:
     def end(self) -> None:
         """End it from this side."""
         self.outbox.put(None)
-        self.call.cancel()
+        spared(self.call.cancel)
 
 
 class WatchHub:

@@ -10,12 +10,17 @@ from sys import is_finalizing
 __all__ = ["Worker", "begin"]
 
 
-def begin(call: Callable[[], object], name: str) -> None:
+def begin(call: Callable[[], object], name: str) -> threading.Thread:
     """Run a call on a daemon thread of its own. RuntimeError when no thread can be started just now."""
-    _start(threading.Thread(target=call, name=name, daemon=True))
+    thread = threading.Thread(target=call, name=name, daemon=True)
+    _start(thread)
+    return thread
 
 
 def _start(thread: threading.Thread) -> None:
+    if is_finalizing():
+        # Before Python 3.12 whoever starts a thread now waits for ever.
+        raise RuntimeError("the interpreter shuts down")
     before = sys.exc_info()[1]
     try:
         thread.start()
@@ -46,9 +51,6 @@ class Worker:
     def start(self) -> None:
         """See that it runs. RuntimeError when no thread can be started just now."""
         if self._thread is None:
-            if is_finalizing():
-                # Before Python 3.12 whoever starts a thread now waits for ever.
-                raise RuntimeError("the interpreter shuts down")
             with self._lock:
                 if self._thread is None:
                     self._begun = threading.Thread(target=self._run, name=self._name, daemon=True)
