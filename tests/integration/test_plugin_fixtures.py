@@ -23,6 +23,7 @@ from leasekeeper.testing import (
     assert_pauses,
     assert_resumes,
 )
+from leasekeeper.testing.sim import Tally
 from tests.support import until
 
 
@@ -270,3 +271,17 @@ def test_an_async_keeper_in_whichever_loop(async_keeper: AsyncKeeper, faults: Fa
             return type(error).__name__
 
     assert asyncio.run(work()) in ("LeaseLost", "LeaseSuspended")
+
+
+def test_worlds_that_keep_their_promises(sim: Callable[..., Tally]) -> None:
+    """The fixture runs worlds by their seeds and adds up what they came to; one seed is always the same world."""
+    first, again = sim(7, worlds=2, seconds=20), sim(7, worlds=2, seconds=20)
+    assert first == again
+    assert first.worlds == 2
+    assert first.accepted > 0
+
+
+def test_a_world_that_breaks_one_is_told(sim: Callable[..., Tally]) -> None:
+    """Without a guard the fixture fails, with the story and the command that shows it again."""
+    with pytest.raises(AssertionError, match=r"leasekeeper sim --replay \d+.*--without gate-clock"):
+        sim(1, worlds=40, without="gate-clock")

@@ -8,10 +8,11 @@
 `lease_clock`    the clock of leases, which can be put forward
 `etcd_cluster`   three members instead of one server; `etcd`, `faults` and the keepers of the test are then on them
 `etcd_server`    the server itself, for fixtures of your own that live longer than a test
+`sim`            leasekeeper's own protocol in simulated worlds, by seeds; see `leasekeeper.testing.worlds.simulate`
 ===============  =====================================================================================================
 
-All build on `leasekeeper_etcd`, which is `etcd` by a name that no fixture of yours will have by chance: a fixture ``etcd``
-of your own hides ours from your tests, and the others go on to work.
+Those with an etcd build on `leasekeeper_etcd`, which is `etcd` by a name that no fixture of yours will have by chance: a
+fixture ``etcd`` of your own hides ours from your tests, and the others go on to work.
 
 pytest loads this module wherever leasekeeper is installed. It costs next to nothing there: everything else is imported when
 a fixture is first asked for.
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from leasekeeper.testing.faults import Faults
     from leasekeeper.testing.lease_clock import LeaseClock
     from leasekeeper.testing.server import EtcdServer
+    from leasekeeper.testing.sim import Tally
     from leasekeeper.testing.site import Etcd
 
 T = TypeVar("T")
@@ -189,6 +191,14 @@ def async_keeper(
     from leasekeeper.aio import AsyncKeeper
 
     yield from _lend(request, leasekeeper_etcd, _leasekeeper_process, AsyncKeeper)
+
+
+@pytest.fixture
+def sim() -> Callable[..., Tally]:
+    """Simulated worlds: ``sim(4711, worlds=20)`` fails with the story if leasekeeper's protocol breaks a promise there."""
+    from leasekeeper.testing.worlds import simulate
+
+    return simulate
 
 
 def _lend(request: pytest.FixtureRequest, site: Etcd, process: _Process, kind: type[K]) -> Iterator[K]:
