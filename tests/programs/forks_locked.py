@@ -11,33 +11,53 @@ from typing import Any
 
 from tests.programs.voice import options, say
 
-LOCK = type(threading.Lock())
-held: list[threading.Lock] = []
-locks: list[threading.Lock] = []
+LOCKS = (type(threading.Lock()), type(threading.RLock()))
+Lock = Any  # a lock of either kind
+locks: list[Lock] = []
 
 
-def grab() -> None:
-    """Take every lock that can be had soon, as threads of the parent would; the others are held by somebody already."""
-    held.extend(lock for lock in locks if lock.acquire(timeout=0.1))
+class Holder:
+    """A thread that holds locks: one of the forking thread's own would be reentrant in the child."""
+
+    def __init__(self) -> None:
+        self.wanted, self.grabbed = threading.Event(), threading.Event()
+        self.over, self.gone = threading.Event(), threading.Event()
+        threading.Thread(target=self._hold, name="holder", daemon=True).start()
+
+    def _hold(self) -> None:
+        self.wanted.wait()
+        held = [lock for lock in locks if lock.acquire(timeout=0.1)]
+        self.grabbed.set()
+        self.over.wait()
+        for lock in held:
+            lock.release()
+        self.gone.set()
+
+    def grab(self) -> None:
+        """Take every lock that can be had soon, as a thread of the parent would; the others are held by somebody already."""
+        self.wanted.set()
+        self.grabbed.wait()
+
+    def let_go(self) -> None:
+        """The parent's threads go on."""
+        self.over.set()
+        self.gone.wait()
 
 
-def let_go() -> None:
-    """The parent's threads go on."""
-    while held:
-        held.pop().release()
+holder = Holder()
 
 
 # Hooks before a fork run in reverse order, those after it in order: registered before the library's own, these enclose
 # nothing but the fork itself.
-os.register_at_fork(before=grab, after_in_parent=let_go)
+os.register_at_fork(before=holder.grab, after_in_parent=holder.let_go)
 
 
-def locks_of(thing: Any, seen: set[int]) -> list[threading.Lock]:
+def locks_of(thing: Any, seen: set[int]) -> list[Lock]:
     """Every lock that can be reached from an object of the library's, or of a queue in it, by attributes."""
     if id(thing) in seen:
         return []
     seen.add(id(thing))
-    if isinstance(thing, LOCK):
+    if isinstance(thing, LOCKS):
         return [thing]
     if not type(thing).__module__.startswith(("leasekeeper.", "queue")):
         return []
