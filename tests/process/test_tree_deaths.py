@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -177,12 +178,14 @@ def test_a_kill_by_process_group_leaves_a_guardian(mark: str, start_command: Sta
 
 
 def test_a_kill_by_name_leaves_a_guardian(mark: str, start_command: Start) -> None:
-    """Neither guardian nor sentinel can be found by the command's name, or by that of the program."""
+    """Neither guardian nor sentinel can be found by the command's name or place, or by the name of the program."""
     command = start_command(python("import time; time.sleep(3600)", "unlikely-argument"))
     command.until_heard("Started")
     for name in (GUARDIAN, SENTINEL):
         (seen,) = [seen for seen in marked(mark) if seen.name == name]
         assert "leasekeeper" not in seen.line
+        assert sys.prefix not in seen.line
+        assert sys.base_prefix not in seen.line
         assert "unlikely-argument" not in seen.line
     command.order("end")
     command.until_heard("exit")

@@ -170,7 +170,7 @@ guardian.report_fd, guardian.pid = 99, os.fork()
 if guardian.pid == 0: time.sleep(3600)
 guardian.pass_on(signal.SIGTERM)
 time.sleep(0.2)
-print(os.waitpid(guardian.pid, os.WNOHANG), guardian.unsent)
+print(os.waitpid(guardian.pid, os.WNOHANG), guardian.unsent, flush=True)
 guardian.has_begun()
 os.waitpid(guardian.pid, 0)
 """
@@ -183,6 +183,28 @@ def test_a_signal_waits_until_the_program_has_begun() -> None:
         [sys.executable, "-c", _NOT_YET], env=env, capture_output=True, text=True, check=True, timeout=50
     )
     assert ran.stdout.startswith("(0, 0) [")
+
+
+_SUCCESS = """
+import os, socket
+from leasekeeper.cli.tree import messages as m
+from leasekeeper.cli.tree.guardian import Guardian
+ours, theirs = socket.socketpair()
+guardian = Guardian(theirs.detach(), os.getpid(), [])
+guardian.begin(m.Start(("sh",), {}, 0.0, 0.0, 1.0, (), (), 0, False))
+guardian.pid, guardian.killing = 99999, KILLING
+guardian.program_ended(0)
+print(guardian.status, guardian.killed, flush=True)
+"""
+
+
+@pytest.mark.parametrize(("killing", "reported"), [(True, "137 True\n"), (False, "0 False\n")])
+def test_a_success_during_the_kill_is_none(killing: bool, reported: str) -> None:
+    """A shell whose child was killed before itself may end with 0; a supervisor must not take that for work that is done."""
+    code = _SUCCESS.replace("KILLING", str(killing))
+    env = {**os.environ, "PYTHONPATH": SRC}
+    ran = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True, timeout=50)
+    assert ran.stdout == reported
 
 
 def test_orphans_are_reaped(mark: str) -> None:

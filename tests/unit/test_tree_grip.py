@@ -133,6 +133,16 @@ def test_a_frozen_tree_is_killed_from_its_leaves(plant: Callable[..., Forest]) -
     assert grip.empty()
 
 
+def test_the_groups_of_a_frozen_tree_are_killed_in_the_order_of_the_listing(plant: Callable[..., Forest]) -> None:
+    """Parents' groups before their children's, whatever their numbers are."""
+    forest = plant((15, 1, 15), (9, 15, 9), (3, 9, 3))
+    grip = Grip(1)
+    assert grip.freeze()
+    forest.log.clear()
+    grip.kill()
+    assert [group for kind, group, _ in forest.log if kind == "group"] == [15, 9, 3]
+
+
 def test_a_running_tree_is_killed_by_groups_first(plant: Callable[..., Forest]) -> None:
     """No fork escapes the signal to its whole group, so that comes before those to its members."""
     forest = plant(*JOBS)

@@ -237,7 +237,7 @@ class Grip:
 
     def groups(self) -> set[int]:
         """The process groups of the tree."""
-        return self._groups(self._listing())
+        return set(self._groups(self._listing()))
 
     def _listing(self) -> list[Process]:
         return [process for process in self._walk() if process.alive]
@@ -247,13 +247,13 @@ class Grip:
         yield from proc.descendants(self.root, self.spare)
         self.walked_s = time.monotonic() - began_s
 
-    def _groups(self, listed: list[Process]) -> set[int]:
+    def _groups(self, listed: list[Process]) -> list[int]:
+        """In the order of the listing: parents' groups first."""
         if not proc.listable():
-            return {self.program} if self.program else set()
+            return [self.program] if self.program else []
         pids = {process.pid for process in listed}
-        return {
-            group for group in {process.group for process in listed} - self._outside if self._is_group_of(group, pids)
-        }
+        seen = dict.fromkeys(process.group for process in listed)
+        return [group for group in seen if group not in self._outside and self._is_group_of(group, pids)]
 
     @staticmethod
     def _is_group_of(group: int, pids: set[int]) -> bool:

@@ -258,6 +258,9 @@ class Guardian:
         signalled = os.WIFSIGNALED(status)
         self.status = 128 + os.WTERMSIG(status) if signalled else os.WEXITSTATUS(status)
         self.killed = self.killing and signalled and os.WTERMSIG(status) == signal.SIGKILL
+        if self.killing and self.status == 0:
+            # What it waited for was killed before it was itself, as a shell's child may be: that is no success.
+            self.status, self.killed = 128 + signal.SIGKILL, True
         lent = self.terminal is not None and self.terminal.lent
         self.bring_home(modes=signalled)
         self.link.send(m.Exited(self.status, lent))

@@ -2,8 +2,8 @@
 
 It runs `python -I -S -c`: neither site-packages nor the package's own ``__init__`` is executed, so it is up in a few
 hundredths of a second and has nothing of grpc. What to run comes by the environment and the program's arguments by the
-socket: the command line, which ``pkill -f`` looks at, has nothing in common with the command's own, or one kill by name
-could take all three processes at once.
+socket: the command line, which ``pkill -f`` looks at, has nothing in common with the command's own, not even the path of
+the interpreter, or one kill by name could take all three processes at once.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from leasekeeper.cli.tree.launch import inherited_files
 from leasekeeper.errors import ConfigError
 
 __all__ = ["at_terminal", "inherited_ignored", "spawn_sentinel"]
+
+# The running program, whatever its path: Python finds its own library from there, as from any symbolic link to it.
+_THIS = "/proc/self/exe"
 
 _RUN = "import os; exec(os.environ.pop('TREE_BOOT'))"
 _BOOT = """
@@ -45,7 +48,10 @@ def spawn_sentinel() -> tuple[subprocess.Popen[bytes], socket.socket, set[signal
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             sentinel = subprocess.Popen(
-                _argv(theirs.fileno()), env=_env(), pass_fds=(theirs.fileno(), *inherited_files())
+                _argv(theirs.fileno()),
+                executable=_interpreter(),
+                env=_env(),
+                pass_fds=(theirs.fileno(), *inherited_files()),
             )
         except BaseException:
             ours.close()
@@ -62,7 +68,14 @@ def _beyond_standard_files(end: socket.socket) -> socket.socket:
 
 
 def _argv(fd: int) -> list[str]:
-    return [sys.executable, "-I", "-S", "-c", _RUN, str(fd), str(os.getpid())]
+    shown = _THIS if os.path.exists(_THIS) else sys.executable
+    return [shown, "-I", "-S", "-c", _RUN, str(fd), str(os.getpid())]
+
+
+def _interpreter() -> str:
+    """The installed interpreter: one that was copied into a virtual environment finds its library only by its own path."""
+    installed = getattr(sys, "_base_executable", None)
+    return installed if installed and os.access(installed, os.X_OK) else sys.executable
 
 
 def _env() -> dict[str, str]:
