@@ -22,6 +22,10 @@ WAYS = (
 )
 
 
+# pytest-asyncio warns of a setting that its older releases do not know.
+UNSET_SCOPE = ("-W", "ignore::pytest.PytestDeprecationWarning")
+
+
 @pytest.fixture
 def no_etcd(monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester) -> None:
     """Runs of this test find no etcd: none on PATH, none in a package, no Docker."""
@@ -207,7 +211,6 @@ def test_workers_have_a_server_each(pytester: pytest.Pytester) -> None:
 def test_under_pytest_asyncio(pytester: pytest.Pytester) -> None:
     """async_keeper lives in the test's own loop, in strict and in auto mode, and also in an async fixture."""
     pytest.importorskip("pytest_asyncio")
-    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function")
     pytester.makepyfile(
         """
         import asyncio, pytest, pytest_asyncio
@@ -237,7 +240,7 @@ def test_under_pytest_asyncio(pytester: pytest.Pytester) -> None:
         """
     )
     for mode in ("strict", "auto"):
-        result = pytester.runpytest_subprocess("-W", "error", f"--asyncio-mode={mode}")
+        result = pytester.runpytest_subprocess("-W", "error", *UNSET_SCOPE, f"--asyncio-mode={mode}")
         result.assert_outcomes(passed=2)
 
 
