@@ -42,6 +42,7 @@ class Bed:
         self._wanted = wanted
         self._source: Source | None = None
         self._missing: NoEtcd | None = None
+        self._failure: LeasekeeperError | None = None
         self._server: EtcdServer | None = None
         self._cluster: EtcdCluster | None = None
         self._open: list[Closable] = []
@@ -63,7 +64,7 @@ class Bed:
         if self._server is None:
             found = self._startable("a server of its own")
             server = self.opened(EtcdServer(binary=found.binary, fsync=False))
-            server.start()
+            self._start(server)
             self._server = server
         return self._server
 
@@ -72,7 +73,7 @@ class Bed:
         if self._cluster is None:
             found = self._startable("a cluster of its own")
             cluster = self.opened(EtcdCluster(MEMBERS, binary=found.binary, fsync=False))
-            cluster.start()
+            self._start(cluster)
             self._cluster = cluster
         return self._cluster
 
@@ -118,6 +119,16 @@ class Bed:
             while self._open:
                 stack.callback(_quietly, self._open.pop(0).close)
         self._server = self._cluster = None
+
+    def _start(self, etcd: EtcdServer | EtcdCluster) -> None:
+        """Start it; what does not come up once is not waited for again by each of the tests that follow."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            etcd.start()
+        except LeasekeeperError as failure:
+            self._failure = failure
+            raise
 
     def _startable(self, what: str) -> Source:
         found = self.source()

@@ -101,6 +101,8 @@ class Faults:
     def revoke(self, target: Held | str) -> None:
         """Revoke the lease that owns a name, now, as `etcdctl lease revoke` does; its owner hears of it in a moment.
 
+        What else its keeper owns with the same TTL goes with it, since that lives by the same etcd lease.
+
         Args:
             target: a lease, or the name that somebody owns; Misuse when nobody does.
         """

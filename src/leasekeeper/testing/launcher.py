@@ -13,10 +13,11 @@ import signal
 import sys
 
 PR_SET_PDEATHSIG = 1
+SIGKILL = 9  # by number: Windows has no such name, and imports this
 EXIT_ORPHAN = 3
 
 
-def die_with_parent(number: int = signal.SIGKILL) -> None:
+def die_with_parent(number: int = SIGKILL) -> None:
     """Ask the kernel for a signal at the parent's end: at that of the thread that forked this process, to be exact."""
     import ctypes
 
