@@ -43,6 +43,14 @@ OPTIONS = {
     "key": "KEY_FILE",
 }
 
+# What the library expects in its own words, in those of the command line.
+EXPECTED = {
+    "key with it": "--key with it",
+    "cert with it": "--cert with it",
+    "https:// when tls is given": "https:// with --cacert, --cert or --key",
+    "user and password together": "a user with it, by --user or LEASEKEEPER_USER",
+}
+
 # Where the value of a keeper's argument may come from: the option, then the variables in the order in which they count.
 ORIGINS = {
     "endpoint": ("endpoints", "LEASEKEEPER_ENDPOINTS", "ETCDCTL_ENDPOINTS"),
@@ -122,26 +130,43 @@ class Settings:
         try:
             yield
         except ConfigError as error:
-            origin = self._origin(error.field, self.environment if environment is None else environment)
+            origin = self._origin(error, self.environment if environment is None else environment)
             if not origin:
                 raise
-            raise ConfigError(
-                f"{origin}: {error.message}", field=error.field, value=error.value, expected=error.expected
-            ) from None
+            raise _in_words_of(origin, error) from None
 
-    def _origin(self, field: str, environment: Mapping[str, str]) -> str:
-        option, *variables = ORIGINS.get(field, ("",))
+    def _origin(self, error: ConfigError, environment: Mapping[str, str]) -> str:
+        option, *variables = ORIGINS.get(error.field, ("",))
         if self.given.get(option) is not None:
             return f"--{option}"
-        return next((variable for variable in variables if environment.get(variable)), "")
+        filled = [variable for variable in variables if environment.get(variable)]
+        return next((variable for variable in filled if environment[variable] == error.value), (filled or [""])[0])
 
-    def command_line(self, *words: str) -> str:
-        """A command for the user to copy, with those global options that this one was given; never with a password."""
+    def command_line(self, command: str, name: str, **own: str) -> str:
+        """A command about ``name`` for the user to copy: ``own`` are its options, and it gets the global ones of this one.
+
+        Never with a password.
+        """
         options = []
         for name in OPTIONS:
             if value := self.given.get(name):
                 options += [f"--{name}", value.partition(":")[0] if name == "user" else value]
-        return shlex.join(["leasekeeper", *options, *words])
+        words = [name, *(word for option, value in own.items() for word in (f"--{option}", value))]
+        if name.startswith("-"):
+            words = [*words[1:], "--", name]
+        return shlex.join(["leasekeeper", *options, command, *words])
+
+
+def _in_words_of(origin: str, error: ConfigError) -> ConfigError:
+    """The same error about an option or a variable instead of an argument of the library."""
+    plain = ConfigError(field=error.field, value=error.value, expected=error.expected)
+    expected = EXPECTED.get(error.expected, error.expected)
+    if error.message != plain.message:
+        text = f"{origin}: {error.message.removeprefix(f'{error.field}: ')}"
+        return ConfigError(text, field=origin, value=error.value, expected=expected)
+    if error.value is None:
+        return ConfigError(f"{origin}: expected {expected}", field=origin, expected=expected)
+    return ConfigError(field=origin, value=error.value, expected=expected)
 
 
 def _hush_library(environment: Mapping[str, str]) -> None:
@@ -165,7 +190,7 @@ def _load_grpc_silent() -> None:
         return
     os.environ[GRPC_VERBOSITY] = "NONE"
     try:
-        import grpc  # noqa: F401
+        import leasekeeper.wire.channel  # noqa: F401 - it loads grpc, which only the wire names
     finally:
         del os.environ[GRPC_VERBOSITY]
 

@@ -97,7 +97,9 @@ class SessionTable:
             if session.gone or session.retired or self._closed:
                 return None
             if self._occupying:
-                raise Fault(Kind.FIX, Cause.CLOSED, "a signal handler cannot acquire while its thread is just acquiring")
+                raise Fault(
+                    Kind.FIX, Cause.CLOSED, "a signal handler cannot acquire while its thread is just acquiring"
+                )
             self._occupying = True
             try:
                 number = session.lowest_free(name)
