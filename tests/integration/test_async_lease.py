@@ -55,8 +55,9 @@ async def test_the_whole_of_it(etcd: EtcdServer, namespace: str) -> None:
             assert (claim.holder, claim.note, claim.nonce) == (lease.holder, "why", lease.claim)
             assert [name async for name in keeper.names()] == ["a/b"]
             assert await keeper.try_acquire("a/b") is None
-            with pytest.raises(NotAcquired):
+            with pytest.raises(NotAcquired) as refused:
                 await keeper.acquire("a/b", timeout=0)
+            assert (refused.value.owner, refused.value.ahead) == (claim, 1)
         assert lease.state.value == "RELEASED"
         assert raw.claims(namespace) == []
         with pytest.raises(LeaseLost) as caught:

@@ -135,6 +135,21 @@ def test_try_acquire_leaves_no_trace(etcd: EtcdServer, namespace: str) -> None:
             assert taken.token > lease.token
 
 
+def test_who_owns_it_is_known_at_once_too(etcd: EtcdServer, namespace: str) -> None:
+    """C44: With and without time to wait the error names the owner and tells how many claims there were before."""
+    raw = RawEtcd(etcd.endpoint)
+    with Keeper(etcd.endpoint, namespace=namespace) as owner, Keeper(etcd.endpoint, namespace=namespace) as other:
+        lease = owner.acquire("n", timeout=10, note="the owner")
+        for number in (1, 2):
+            raw.put(f"{lease.key.rpartition('/')[0]}/{number}")
+        for timeout_s in (0.0, 0.2, 0.0):
+            with pytest.raises(NotAcquired) as caught:
+                other.acquire("n", timeout=timeout_s)
+            assert caught.value.owner == owner.claims("n")[0]
+            assert caught.value.ahead == 3
+            assert str(lease.token) in str(caught.value)
+
+
 def test_not_acquired_says_who_owns_it(etcd: EtcdServer, namespace: str) -> None:
     """C44: The error of a timeout carries the owner's claim, also across pickle, and its text the holder, token and lease."""
     with (
