@@ -21,6 +21,7 @@ from bench.imports import imports
 from bench.inprocess import asynchronous, gate, long_use, uncontended
 from bench.measure import Row
 from bench.peers.race import race
+from bench.simulator import worlds
 from leasekeeper import __version__
 from leasekeeper.testing import EtcdServer
 
@@ -40,6 +41,7 @@ def cases(endpoint: str, scale: float, peers: bool) -> dict[str, Callable[[], li
         "thousand": lambda: thousand_leases(endpoint, max(100, int(1000 * scale)), 10.0),
         "waiters": lambda: [waiters(endpoint, max(20, int(200 * scale)), times(50))],
         "imports": lambda: [imports(times(15))],
+        "simulator": lambda: [worlds(times(100))],
     }
     if peers:
         found["peers"] = lambda: race(endpoint, times(200))

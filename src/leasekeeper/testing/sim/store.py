@@ -38,6 +38,8 @@ class Store(Keyspace):
         self.minimum_ttl = minimum_ttl
         self.leases: dict[int, Lease] = {}
         self.full = False
+        # Some releases (3.5.1 is one) refuse every transaction then, also one that only reads.
+        self.refuses_all = False
         # Who hears of the end of a lease: its number and its TTL.
         self.lease_ended: Callable[[int, int], None] | None = None
         self._answers: dict[type[Message], Callable[..., Message]] = {
@@ -165,7 +167,7 @@ class Store(Keyspace):
         return self.txn(request, self._allowed)
 
     def _allowed(self, request: pb.TxnRequest, puts: list[pb.PutRequest]) -> None:
-        if self.full and puts_in(request):
+        if self.full and (self.refuses_all or puts_in(request)):
             raise out_of_space("Txn")
         for put in puts:
             if put.lease:
@@ -177,5 +179,5 @@ class Store(Keyspace):
 
 
 def out_of_space(operation: str) -> Fault:
-    """What a full etcd says to grants, and to transactions in which a put stands anywhere."""
+    """What a full etcd says to grants, and to transactions in which a put stands, taken or not."""
     return Fault(Kind.FIX, Cause.NO_SPACE, "etcdserver: mvcc: database space exceeded", operation=operation)

@@ -106,6 +106,7 @@ class World:
         self.is_calm = False
         # Between two turns of a worker: names are contended in most worlds, and free half of the time in some.
         self.idle_s = chance.choice((1.0, 5.0, 15.0))
+        self.cluster.store.refuses_all = chance.random() < 0.3
         self.restored = 0
         self.replicas = [
             Replica(self, number, odd if number == 0 else self.timing, 0) for number in range(setting.replicas)
