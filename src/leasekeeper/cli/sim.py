@@ -22,7 +22,8 @@ SEED_MAX = 2**63 - 1
 TELL_EVERY_S = 5.0
 
 
-class OneOf(click.ParamType[str]):
+# click's types are generic only from some release on, which is newer than our oldest.
+class OneOf(click.ParamType):  # type: ignore[type-arg]
     """A name out of a table of the simulator's, which is loaded when one is given."""
 
     def __init__(self, table: str) -> None:
@@ -39,7 +40,7 @@ class OneOf(click.ParamType[str]):
         return str(value)
 
 
-class Replay(click.ParamType[tuple[int, tuple[int, ...] | None]]):
+class Replay(click.ParamType):  # type: ignore[type-arg]
     """``SEED`` or ``SEED:1,4``: a world, and which of its faults."""
 
     name = "seed"
