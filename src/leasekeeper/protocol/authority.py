@@ -51,6 +51,7 @@ __all__ = [
     "Loss",
     "Reason",
     "State",
+    "disown",
     "is_own",
     "passes",
     "proof_of",
@@ -118,6 +119,13 @@ def revives(age_s: float, timing: Timing) -> bool:
 def is_own(kv: pb.KeyValue | None, create_revision: int, lease_id: int) -> bool:
     """Whether what was read at the claim's key is still this claim."""
     return kv is not None and kv.create_revision == create_revision and kv.lease == lease_id
+
+
+def disown(session: Session, now_s: float) -> None:
+    """The fork rule, for each session in a child: its claims are LOST, and no beat proves anything. Takes no lock."""
+    for authority in session.authorities():
+        authority.lose("forked", now_s)
+    session.shut()
 
 
 class Authority:

@@ -14,7 +14,7 @@ from typing import Any
 
 from leasekeeper.clock import BOOT_CLOCK, Clock
 from leasekeeper.errors import ConfigError, Misuse, NotAcquired
-from leasekeeper.protocol.authority import NEVER, Authority
+from leasekeeper.protocol.authority import Authority, disown
 from leasekeeper.protocol.context import Context
 from leasekeeper.protocol.keys import Keys, check_name, check_note
 from leasekeeper.protocol.leave import remove, sweep, withdraw
@@ -361,10 +361,7 @@ class Core:
         self.forked = True
         _ORPHANS.append(self)
         for session in self.sessions.all():
-            for authority in session.authorities():
-                authority.lose("forked", self.now())
-            session.proof_s = NEVER
-            session.gone = True
+            disown(session, self.now())
 
 
 def check_timeout(timeout: object) -> float:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from leasekeeper.errors import LeaseLost, NotAcquired
 from leasekeeper.protocol import queue
-from leasekeeper.protocol.authority import Authority, State
+from leasekeeper.protocol.authority import Authority, State, disown
 from leasekeeper.protocol.gate import wait_held
 from leasekeeper.protocol.leave import release
 from leasekeeper.testing.sim.interpreter import Cancelled
@@ -261,17 +261,14 @@ class Child:
 
 
 def inherited(authority: Authority, now_s: float) -> Authority:
-    """What a child has of a lease: a copy, as memory is copied, which `forked` has gone over."""
-    session, copied = copy(authority.session), copy(authority)
-    copied.session, copied.dropped = session, None
-    forked(copied, now_s)
+    """What a child has of a lease: a copy, as memory is copied, after the keeper in the child has heard of the fork."""
+    session, slot, copied = copy(authority.session), copy(authority.slot), copy(authority)
+    copied.session = slot.session = session
+    copied.slot, copied.dropped = slot, None
+    slot.authority = copied
+    session.slots = {slot.key: slot}
+    disown(session, now_s)
     return copied
-
-
-def forked(authority: Authority, now_s: float) -> None:
-    """The fork rule, as every keeper in a child applies it: the lease is LOST, and no beat proves anything."""
-    authority.lose("forked", now_s)
-    authority.session.shut()
 
 
 def _short(error: BaseException | None) -> str:

@@ -220,7 +220,7 @@ GUARDS: dict[str, Guard] = {
             "fork",
             "in a forked child every inherited lease is LOST",
             "processes",
-            ((replica, "forked", _nothing),),
+            ((replica, "disown", _nothing),),
         ),
         Guard(
             "gate-clock",
