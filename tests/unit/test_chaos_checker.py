@@ -115,6 +115,15 @@ def test_two_open_gates_by_an_operators_hand(story: Story) -> None:
     assert verdict.figures.gates_after_operator == 1
 
 
+def test_an_operators_hand_explains_for_a_while_only(story: Story) -> None:
+    """An owner that has not heard of its removal for longer than a TTL and a half never reads its key back."""
+    story.told[2] = told(12.0, "r0.1", "LOST", 5, "deleted")
+    story.attempts.insert(2, wrote(3, 11.0, "r0.1", 5, gate_s=10.6, accepted=False))
+    story.attempts[3:] = [replace(attempt, number=attempt.number + 1) for attempt in story.attempts[3:]]
+    story.operations.append(Operation(5.9, 5.9, "broken", "r0.1", (5,)))
+    assert "r0.1 passed its gate with token 5 at 10.60 s or later" in violations(story)
+
+
 def test_a_gate_passed_after_the_loss_was_told(story: Story) -> None:
     """LOST is final, whoever removed the claim."""
     story.attempts[2] = replace(story.attempts[2], gate_s=8.1)

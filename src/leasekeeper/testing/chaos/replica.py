@@ -74,7 +74,7 @@ class Replica:
         with keeper.lease(NAME, timeout=timeout) as lease:
             self._say("owner", token=lease.token, claim=lease.claim)
             lease.subscribe(lambda state: self._changed(lease, state))
-            until = boottime() + self._chance.uniform(0.5, 3.0) * self._ttl_s
+            until = boottime() + self._chance.uniform(0.5, 5.0) * self._ttl_s
             while boottime() < until:
                 self._jump_clock()
                 self._effect(lease)

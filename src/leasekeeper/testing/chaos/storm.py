@@ -26,7 +26,7 @@ REPLICAS_MAX = 9
 SECONDS_MAX = 86_400.0
 SLICE_S = 0.2
 # After the faults everybody gets a turn: within so many TTLs for each replica, and a while for a slow machine.
-TURN_TTLS = 5.0
+TURN_TTLS = 8.0
 PATIENCE_S = 60.0
 DEATHS_MAX = 20
 
