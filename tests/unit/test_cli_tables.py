@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from leasekeeper.cli.output import styled
-from leasekeeper.cli.tables import READABLE, fitted
+from leasekeeper.cli.tables import READABLE, fitted, unfolded
 
 HEADINGS = ("NAME", "HOLDER", "TOKEN", "AGE", "TTL LEFT", "WAITING")
 TOKEN = "9223372036854775807"
@@ -59,6 +59,20 @@ def test_what_fits_is_one_line_each() -> None:
     assert wide[0].split() == ["NAME", "HOLDER", "TOKEN", "AGE", "TTL", "LEFT", "WAITING"]
     small = lines(80, [("jobs", "worker-1", TOKEN, "2s", "expiring", "0")])
     assert len(small) == 2
+
+
+def test_without_a_terminal_a_table_looks_as_on_a_wide_one() -> None:
+    """Also where letters are two columns wide and cells have several lines."""
+    wide = 1000
+    assert list(unfolded(HEADINGS, [[styled(cell) for cell in row] for row in ROWS])) == [
+        line.rstrip() for line in lines(wide)
+    ]
+    headings = ("RESULT", "WHERE", "WHAT")
+    rows = [("error", "a:1", "it fails\n→ do this"), ("ok", "名前", "fine")]
+    assert list(unfolded(headings, [[styled(cell) for cell in row] for row in rows])) == [
+        line.rstrip() for line in lines(wide, rows, headings)
+    ]
+    assert list(unfolded(HEADINGS, [])) == [line.rstrip() for line in lines(wide, [])]
 
 
 def test_an_empty_table_is_its_headings() -> None:

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["json_line", "note", "print_json", "print_lines", "print_table", "styled"]
 
-# Wide enough for every row; only what a row needs is written.
-UNLIMITED_WIDTH = 100_000
-
 
 def print_json(value: Any) -> None:
     """One JSON value, indented."""
@@ -52,19 +49,21 @@ def styled(text: str, style: str = "") -> Text:
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[Text]]) -> None:
     """A table."""
-    from leasekeeper.cli.tables import fitted
+    from leasekeeper.cli.tables import fitted, unfolded
 
-    _print(lambda width: fitted(headings, list(rows), width))
+    listed = list(rows)
+    _print(lambda width: fitted(headings, listed, width), lambda: unfolded(headings, listed))
 
 
 def print_lines(lines: Iterable[Text]) -> None:
     """Lines of text, each folded to the terminal's width."""
-    _print(lambda width: iter(lines))
+    listed = list(lines)
+    _print(lambda width: iter(listed), lambda: (line.plain.rstrip() for line in listed))
     sys.stdout.flush()
 
 
-def _print(rendered: Callable[[int], Iterator[Any]]) -> None:
-    """Print what comes of a width, the terminal's or one that everything fits in."""
+def _print(rendered: Callable[[int], Iterator[Any]], plain: Callable[[], Iterator[str]]) -> None:
+    """Print what comes of a terminal's width, or, where there is none, plain lines."""
     from rich.console import Console
 
     console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=False)
@@ -72,9 +71,6 @@ def _print(rendered: Callable[[int], Iterator[Any]]) -> None:
         for one in rendered(console.width):
             console.print(one)
         return
-    console.width = UNLIMITED_WIDTH
-    with console.capture() as captured:
-        for one in rendered(UNLIMITED_WIDTH):
-            console.print(one)
-    for line in captured.get().splitlines():
-        click.echo(line.rstrip())
+    text = "".join(f"{line}\n" for line in plain())
+    if text:
+        click.echo(text, nl=False)
