@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from leasekeeper import Keeper
+from leasekeeper.cli.watch import Watcher
+from leasekeeper.errors import Unavailable
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.testing import EtcdServer
 from tests.commands import Command, call
@@ -99,6 +101,27 @@ def test_it_does_not_begin_without_etcd(namespace: str) -> None:
     """If etcd cannot be read at all there is nothing to watch: 69."""
     done = call("watch", endpoint="127.0.0.1:9", namespace=namespace, env={"LEASEKEEPER_TIMEOUT": "1"})
     assert (done.code, done.out) == (69, "")
+
+
+@pytest.mark.parametrize(("watch_s", "least_s", "most_s"), [(0.1, 1.0, 1.0), (2.0, 1.0, 2.0), (60.0, 10.0, 10.0)])
+def test_a_timeout_bounds_the_first_look_too(
+    monkeypatch: pytest.MonkeyPatch, watch_s: float, least_s: float, most_s: float
+) -> None:
+    """Where etcd does not answer, the first look asks for no longer than there is to watch, or a second."""
+    asked: list[float] = []
+
+    def until(timeout: float) -> float:
+        asked.append(timeout)
+        raise Unavailable("enough")
+
+    with Keeper("127.0.0.1:9") as keeper:
+        core = keeper._core
+        monkeypatch.setattr(core, "until", until)
+        with pytest.raises(Unavailable):
+            list(Watcher(core, None).events(core.now() + watch_s))
+        monkeypatch.undo()
+    assert len(asked) == 1
+    assert least_s <= asked[0] <= most_s
 
 
 def test_it_reads_little_while_nothing_happens(etcd: EtcdServer, namespace: str) -> None:

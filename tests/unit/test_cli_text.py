@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import math
+import time
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasekeeper.cli.text import clip, lease_hex, moment, one_line, plural, safe, short_duration
+from leasekeeper.cli.text import (
+    brief,
+    clip,
+    last_said,
+    lease_hex,
+    moment,
+    one_line,
+    plural,
+    safe,
+    short_duration,
+    time_of_day,
+)
 
 
 @given(st.text(st.characters()))
@@ -35,6 +47,42 @@ def test_clipped_text_has_its_length_at_most(text: str, most: int) -> None:
 def test_one_line_is_one_line() -> None:
     """Line breaks of every kind become spaces."""
     assert one_line("a\n\tb\r\n c\u2028d") == "a b c d"
+
+
+def test_a_long_text_is_made_brief() -> None:
+    """One line, of so many characters at most."""
+    assert brief("a\nb") == "a b"
+    assert brief("x" * 9000) == "x" * 499 + "…"
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (
+            '{"msg":"starting"}\n{"level":"fatal","msg":"discovery failed","error":"no space"}\n',
+            "discovery failed: no space",
+        ),
+        ('{"msg":"closed"}', "closed"),
+        ("first\nlast\n", "last"),
+        ("[1]", "[1]"),
+        ("{}", "{}"),
+        ("", ""),
+    ],
+)
+def test_what_a_log_said_last(log: str, said: str) -> None:
+    """Of etcd's JSON the words; of anything else the last line."""
+    assert last_said(log) == said
+
+
+def test_a_time_of_day_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the time zone of the machine is, lines of several machines fit together."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert time_of_day(12 * 3600 + 5) == "12:00:05Z"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from leasekeeper.cli.interrupts import Interrupts
 from leasekeeper.cli.output import json_line, print_lines, styled
 from leasekeeper.cli.settings import Settings
 from leasekeeper.cli.taking import WAIT_LEASE, lease_options, take
-from leasekeeper.cli.text import clip, lease_hex, moment
+from leasekeeper.cli.text import clip, lease_hex, moment, time_of_day
 from leasekeeper.cli.values import name_argument
 from leasekeeper.protocol.authority import State
 
@@ -61,7 +61,7 @@ def _tell(lease: Lease, state: State, settings: Settings) -> None:
     if settings.as_json:
         json_line(_shape(lease, state))
         return
-    line = styled(f"{time.strftime('%H:%M:%S')}  ")
+    line = styled(f"{time_of_day(time.time())}  ")
     line.append(f"{state.value:<9}", STYLES[state]).append(f"  {clip(lease.name, 255)}")
     if state is State.HELD:
         line.append(f"  token {lease.token}  lease {lease_hex(lease.lease_id)}")

@@ -6,15 +6,28 @@ of writing would act on the operator's terminal, so they are shown as escapes an
 
 from __future__ import annotations
 
+import json
 import math
 import unicodedata
 from datetime import datetime, timezone
 
-__all__ = ["clip", "lease_hex", "moment", "one_line", "plural", "safe", "short_duration"]
+__all__ = [
+    "brief",
+    "clip",
+    "last_said",
+    "lease_hex",
+    "moment",
+    "one_line",
+    "plural",
+    "safe",
+    "short_duration",
+    "time_of_day",
+]
 
 # Control, format (direction, zero width), surrogate, line and paragraph separator.
 UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 CLIP_CHARS = 120
+BRIEF_CHARS = 500
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 LONG_DAYS = 100
@@ -45,6 +58,23 @@ def one_line(text: str) -> str:
     return safe(" ".join(text.split()))
 
 
+def brief(text: str, most: int = BRIEF_CHARS) -> str:
+    """One line of at most ``most`` characters."""
+    line = one_line(text)
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def last_said(log: str) -> str:
+    """What the last line of a log says, without what only programs read around it; etcd writes its log as JSON."""
+    line = log.rstrip().rpartition("\n")[2]
+    try:
+        fields = json.loads(line)
+        said = [str(fields[field]) for field in ("msg", "error") if fields.get(field)]
+    except (ValueError, AttributeError, RecursionError):
+        return line
+    return ": ".join(said) or line
+
+
 def plural(count: int, word: str) -> str:
     """``1 claim``, ``2 claims``."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
@@ -72,6 +102,11 @@ def moment(wall_s: float | None) -> str | None:
     except (ValueError, OverflowError, OSError):
         return None
     return None if at is None else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def time_of_day(wall_s: float) -> str:
+    """The time of day in UTC as ``12:00:00Z``: lines of several machines can be laid side by side."""
+    return datetime.fromtimestamp(wall_s, timezone.utc).strftime("%H:%M:%SZ")
 
 
 def lease_hex(lease_id: int) -> str:

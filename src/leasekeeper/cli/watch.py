@@ -22,7 +22,7 @@ from leasekeeper.cli.output import json_line, note, print_lines, styled
 from leasekeeper.cli.settings import ASK_S, Settings
 from leasekeeper.cli.shapes import claim_shape
 from leasekeeper.cli.standing import Standing, see
-from leasekeeper.cli.text import clip, moment, plural
+from leasekeeper.cli.text import clip, moment, plural, time_of_day
 from leasekeeper.cli.values import NAME
 from leasekeeper.errors import TryLater
 from leasekeeper.protocol import inspect
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 1.0
 # So long without an answer, and the user is told that etcd is away.
 AWAY_AFTER_S = 3.0
+# What a look may take although the time to watch is over, or nothing would ever be shown in a short one.
+LOOK_AT_LEAST_S = 1.0
 # Owners' leases are asked about less often: nothing is decided on them.
 OVERDUE_EVERY_S = 5.0
 STYLES = {"owner": "green", "ended": "", "left": "dim", "waiting": "", "free": "bold", "overdue": "bold red"}
@@ -75,11 +77,15 @@ class Watcher:
     def events(self, until: float | None) -> Iterator[Told]:
         """Events until ``until``. Fails only if etcd cannot be read at the start, or for what a person must mend."""
         now = self._core.now
-        yield from self._look(ASK_S if until is None else max(AWAY_AFTER_S, min(ASK_S, until - now())))
+
+        def at_most(ask_s: float) -> float:
+            return ask_s if until is None else max(LOOK_AT_LEAST_S, min(ask_s, until - now()))
+
+        yield from self._look(at_most(ASK_S))
         while until is None or now() < until:
             time.sleep(LOOK_EVERY_S if until is None else max(0.0, min(LOOK_EVERY_S, until - now())))
             try:
-                found = self._look(AWAY_AFTER_S)
+                found = self._look(at_most(AWAY_AFTER_S))
             except TryLater as error:
                 self._went_away(error)
             else:
@@ -127,7 +133,7 @@ def _tell(settings: Settings, event: str, name: str, claim: Claim | None, waitin
     if settings.as_json:
         json_line(_shape(event, name, claim, waiting))
         return
-    line = styled(f"{time.strftime('%H:%M:%S')}  ").append(f"{event:<7}", STYLES[event]).append(f"  {clip(name, 255)}")
+    line = styled(f"{time_of_day(time.time())}  ").append(f"{event:<7}", STYLES[event]).append(f"  {clip(name, 255)}")
     if claim is not None:
         line.append("  ").append_text(phrases.holder(claim)).append(f"  token {claim.token}")
     if event == "owner" and waiting:
