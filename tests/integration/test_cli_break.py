@@ -211,6 +211,9 @@ def test_the_epoch_is_shown_and_raised(cli: Any, keeper: Keeper) -> None:
     shown = cli("epoch", "show", "-o", "json").json
     assert shown["epoch"] == bumped["epoch"]
     assert shown["at"].endswith("Z")
+    holder, mark = shown["by"].rsplit(" ", 1)
+    assert cli("epoch", "show").out.endswith(f"by {holder}\n")
+    assert len(mark) == 24
     before.release()
     assert keeper.acquire("job").token > bumped["epoch"] * 2**44 > before.token
     assert f"epoch {bumped['epoch']}" in cli("epoch", "show").out

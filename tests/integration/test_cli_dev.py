@@ -54,6 +54,16 @@ def test_a_port_that_is_taken() -> None:
     assert (done.code, done.err.count("\n")) == (2, 1)
 
 
+@pytest.mark.parametrize("beyond", ["file/data", "file"])
+def test_data_that_cannot_be_written(tmp_path: Path, beyond: str) -> None:
+    """A --data-dir where no directory can be is a matter of usage: 2, and one line with its name."""
+    (tmp_path / "file").touch()
+    done = call("dev", "--data-dir", str(tmp_path / beyond))
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "--data-dir" in done.err
+    assert len(done.err) < 400
+
+
 def test_an_etcd_that_dies() -> None:
     """When etcd itself ends, so does the command: 69 and one line."""
     with Command("dev", "-o", "json") as command:

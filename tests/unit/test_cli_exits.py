@@ -82,6 +82,17 @@ def test_errors_are_one_line_that_helps(
     assert "Traceback" not in shown
 
 
+def test_a_log_in_an_error_stays_readable(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a log of many lines the last thing said is shown; whatever the error, the line ends in time."""
+    log = '{"msg":"noise"}\n' * 40 + '{"level":"fatal","msg":"discovery failed","error":"mkdir: denied"}'
+    failed = errors.Unavailable(f"etcd ended; the end of its log:\n{log}", operation="start", detail=log)
+    assert report(failed, "leasekeeper dev") == 69
+    assert capsys.readouterr().err == "leasekeeper: etcd ended; the end of its log: discovery failed: mkdir: denied\n"
+    for error in (errors.Unavailable("x" * 5000), ZeroDivisionError("x" * 5000)):
+        report(error, "leasekeeper ls")
+        assert len(capsys.readouterr().err) < 650
+
+
 def test_the_traceback_is_there_on_request(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """LEASEKEEPER_DEBUG=1, which the line on a bug names, shows where it came from."""
     monkeypatch.setenv("LEASEKEEPER_DEBUG", "1")

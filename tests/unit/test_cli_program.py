@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -56,6 +58,24 @@ def test_help_and_version_load_neither_grpc_nor_rich(args: list[str]) -> None:
     )
     assert "AssertionError" not in done.stderr
     assert done.returncode == (2 if args in ([], ["nonsense"]) else 0)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_can_complete(shell: str) -> None:
+    """The variable that the reference names prints the shell's script, and bash is told the commands that fit."""
+    scripted = _completing(f"{shell}_source")
+    assert "_LEASEKEEPER_COMPLETE" in scripted.stdout
+    if shell == "bash":
+        told = _completing("bash_complete", COMP_WORDS="leasekeeper ver", COMP_CWORD="1")
+        assert told.stdout == "plain,verify\n"
+
+
+def _completing(what: str, **more: str) -> subprocess.CompletedProcess[str]:
+    env = environment("", "", {"_LEASEKEEPER_COMPLETE": what, **more})
+    code = "from leasekeeper.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=50, env=env
+    )
 
 
 def test_version() -> None:
@@ -168,7 +188,59 @@ def test_wrong_variables_are_refused_like_options(variables: dict[str, str]) -> 
 def test_a_wrong_option_is_named() -> None:
     """The line begins with the option, not with a variable that has a value as well."""
     done = call("ls", "--endpoints", "ftp://x", endpoint="127.0.0.1:9")
-    assert done.err.startswith("leasekeeper: --endpoints: ")
+    assert done.err.startswith("leasekeeper: --endpoints='ftp://x': expected ")
+
+
+@pytest.mark.parametrize(
+    ("args", "begins"),
+    [
+        (["ls", "--cacert", "/nonexistent"], "--cacert='/nonexistent': expected a readable file"),
+        (["ls", "--cert", "/nonexistent"], "--cert='/nonexistent': expected a readable file"),
+        (["ls", "--key", "/nonexistent"], "--key='/nonexistent': expected a readable file"),
+        (["ls", "--namespace", "a\nb"], "--namespace='a\\nb': expected"),
+        (["ls", "--timeout", "99999999999"], "--timeout='99999999999': expected at most"),
+        (["acquire", "a", "--ttl", "25h"], "--ttl='25h': expected seconds from 1 to 86400"),
+        (["run", "a", "--ttl", "100ms", "true"], "--ttl='100ms': expected seconds from 1 to 86400"),
+        (["run", "a", "--grace", "25h", "true"], "--grace='25h': expected at most 86400 seconds"),
+        (["acquire", "a", "--note", "x" * 1025], "--note='xxx"),
+        (["break", "a", "--token", "0"], "--token='0': expected a whole number"),
+        (["verify", "a", "0"], "TOKEN='0': expected a whole number"),
+        (["epoch", "bump", "--above", "x"], "--above='x': expected a whole number"),
+        (["epoch"], "missing command: show or bump (see: leasekeeper epoch --help)"),
+        (["demo", "-o", "json"], "--output='json': expected table"),
+        (["-o", "json", "demo"], "--output='json': expected table"),
+    ],
+)
+def test_an_error_speaks_of_what_was_typed(args: list[str], begins: str) -> None:
+    """The option as it is spelled and the value as it was given; never an argument of the library, or a page of help."""
+    done = call(*args, endpoint="127.0.0.1:9")
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert done.err.startswith(f"leasekeeper: {begins}")
+    assert len(done.err) < 250
+
+
+def test_a_file_without_its_other_half(tmp_path: Path) -> None:
+    """A certificate without a key is told by the names of the options."""
+    file = tmp_path / "x.pem"
+    file.write_text("-----BEGIN X-----\n-----END X-----\n")
+    done = call("ls", "--cert", str(file), endpoint="127.0.0.1:9")
+    assert (done.code, done.err) == (2, f"leasekeeper: --cert={str(file)!r}: expected --key with it\n")
+
+
+def test_the_variable_that_has_the_value_is_named() -> None:
+    """Under `run` LEASEKEEPER_KEY is the claim's key in etcd: a wrong private key then came from another variable."""
+    env = {
+        "LEASEKEEPER_KEY": "leasekeeper/default/lease/n/1",
+        "LEASEKEEPER_TOKEN": "7",
+        "ETCDCTL_KEY": "/nonexistent",
+    }
+    assert call("ls", endpoint="127.0.0.1:9", env=env).err.startswith("leasekeeper: ETCDCTL_KEY='/nonexistent': ")
+
+
+def test_a_password_without_a_user_is_told_what_is_missing() -> None:
+    """What is missing is said, not that the library was given None."""
+    done = call("ls", endpoint="127.0.0.1:9", env={"LEASEKEEPER_PASSWORD": "s3cret"})
+    assert done.err == "leasekeeper: LEASEKEEPER_PASSWORD: expected a user with it, by --user or LEASEKEEPER_USER\n"
 
 
 def test_a_password_is_never_shown() -> None:
@@ -217,8 +289,17 @@ def test_a_user_with_a_password_wins_over_the_variables(monkeypatch: pytest.Monk
 def test_a_command_to_copy_has_the_options_and_no_password() -> None:
     """The exact command that a message offers reaches the same etcd, quoted for a shell, without the password."""
     got = settings("--endpoints", "a:1,b:2", "--user", "me:s3cret", "--namespace", "x y", "probe")
-    line = got.command_line("break", "job's", "--token", "7")
+    line = got.command_line("break", "job's", token="7")
     assert line == """leasekeeper --endpoints a:1,b:2 --namespace 'x y' --user me break 'job'"'"'s' --token 7"""
+
+
+def test_a_command_to_copy_works_for_a_name_that_looks_like_an_option() -> None:
+    """Such a name stands behind ``--``, and click takes it for the name."""
+    words = shlex.split(settings("probe").command_line("break", "-dash", token="7"))
+    assert words == ["leasekeeper", "break", "--token", "7", "--", "-dash"]
+    command = program.get_command(CTX, "break")
+    assert command is not None
+    assert command.make_context("break", words[2:], parent=CTX).params["name"] == "-dash"
 
 
 @pytest.mark.parametrize(

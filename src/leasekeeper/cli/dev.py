@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from signal import Signals
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +14,7 @@ from leasekeeper.cli.exits import DONE
 from leasekeeper.cli.interrupts import Interrupts
 from leasekeeper.cli.output import json_line
 from leasekeeper.cli.settings import Settings
+from leasekeeper.cli.text import last_said
 from leasekeeper.errors import ConfigError, Unavailable
 
 if TYPE_CHECKING:
@@ -47,12 +49,15 @@ def command(settings: Settings, port: int | None, data_dir: Path | None) -> int:
     from leasekeeper.testing import EtcdServer
 
     etcd = EtcdServer(client_port=_port(port), data_dir=data_dir, ready_timeout_s=settings.timeout_s or START_S)
+    if data_dir is not None:
+        _check_writable(data_dir)
     with Interrupts() as interrupts, etcd:
         interrupts.queue()
         _tell(settings, etcd)
         while not isinstance(interrupts.take(LOOK_S), Signals):
             if not etcd.is_running:
-                raise Unavailable(f"etcd ended by itself; the end of its log: {etcd.log_tail(1)}", operation="start")
+                said = last_said(etcd.log_tail(1))
+                raise Unavailable(f"etcd ended by itself; the end of its log: {said}", operation="start")
     return DONE
 
 
@@ -62,6 +67,17 @@ def _port(asked: int | None) -> int | None:
     if asked is not None and not is_free(asked):
         raise ConfigError(field="--port", value=asked, expected="a port that no other program listens on")
     return asked if asked is not None else USUAL_PORT if is_free(USUAL_PORT) else None
+
+
+def _check_writable(data_dir: Path) -> None:
+    """Whether etcd can write there is found by doing it: rights alone do not tell."""
+    try:
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with TemporaryFile(dir=data_dir):
+            pass
+    except OSError as error:
+        expected = f"a directory that can be written ({error.strerror})"
+        raise ConfigError(field="--data-dir", value=str(data_dir), expected=expected) from None
 
 
 def _tell(settings: Settings, etcd: EtcdServer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,17 +20,23 @@ if TYPE_CHECKING:
     from leasekeeper.protocol.keys import Epoch
 
 
+MARK = re.compile(r" [0-9a-f]{24}\Z")
+
+
 class EpochGroup(click.Group, GlobalOptions):
     """The two commands, with the global options between ``epoch`` and them as well."""
 
 
-@click.command("epoch", cls=EpochGroup, params=global_options())
-def command() -> None:
+@click.command("epoch", cls=EpochGroup, params=global_options(), invoke_without_command=True, no_args_is_help=False)
+@click.pass_context
+def command(ctx: click.Context) -> None:
     """Show or raise the epoch of the namespace.
 
     A restore from a backup takes etcd's revision back, so tokens could repeat. Raise the epoch after every restore: all tokens
     handed out from then on are larger than all before.
     """
+    if ctx.invoked_subcommand is None:
+        raise click.UsageError("missing command: show or bump")
 
 
 @lease_command("show")
@@ -44,7 +51,7 @@ def show(settings: Settings) -> int:
     elif epoch.stored is None:
         click.echo("epoch 0: it was never raised")
     else:
-        click.echo(f"epoch {epoch.number}, raised {moment(at) or 'at an unknown time'} by {clip(by or 'somebody')}")
+        click.echo(f"epoch {epoch.number}, raised {moment(at) or 'at an unknown time'} by {clip(_who(by))}")
     return DONE
 
 
@@ -74,6 +81,11 @@ def bump(settings: Settings, above: int | None) -> int:
 
 command.add_command(show)
 command.add_command(bump)
+
+
+def _who(by: str | None) -> str:
+    """Without the mark at its end that tells one bump from another, which means nothing to people."""
+    return MARK.sub("", by or "") or "somebody"
 
 
 def _record(epoch: Epoch) -> tuple[float | None, str | None]:

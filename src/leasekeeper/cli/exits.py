@@ -26,7 +26,7 @@ import traceback
 
 import click
 
-from leasekeeper.cli.text import one_line
+from leasekeeper.cli.text import brief, last_said, one_line
 from leasekeeper.errors import (
     AuthError,
     FixIt,
@@ -136,12 +136,12 @@ def _line(error: BaseException, command: str) -> str:
     if code_of(error) == SYSTEM:
         short = error.strerror if isinstance(error, OSError) else "out of memory"
         return f"the system refuses a process, a file or memory: {short}; look at ulimit -a"
-    return f"this is a bug in leasekeeper: {type(error).__name__}: {error} (set {DEBUG}=1 to see where)"
+    return f"this is a bug in leasekeeper: {type(error).__name__}: {brief(str(error))} (set {DEBUG}=1 to see where)"
 
 
 def _advice(error: LeasekeeperError) -> str:
     """The error's own words and, where they do not say it, what to do."""
-    text = str(error)
+    text = _told(error)
     match error:
         case OutOfSpace():
             return text
@@ -150,3 +150,13 @@ def _advice(error: LeasekeeperError) -> str:
         case OutcomeUnknown():
             return f"{text}; look with: leasekeeper show"
     return text
+
+
+def _told(error: LeasekeeperError) -> str:
+    """The error's own words; of a log that it quotes, the last thing said, and never more than can be read."""
+    text = str(error)
+    if not isinstance(error, (Unavailable, OutcomeUnknown)):
+        return text
+    if "\n" in error.detail:
+        text = text.replace(error.detail, last_said(error.detail))
+    return brief(text)

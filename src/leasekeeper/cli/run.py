@@ -12,11 +12,17 @@ from leasekeeper.cli.interrupts import Interrupts
 from leasekeeper.cli.output import note
 from leasekeeper.cli.settings import Settings
 from leasekeeper.cli.taking import WAIT_LEASE, lease_options, take
-from leasekeeper.cli.values import SECONDS, name_argument
+from leasekeeper.cli.values import Seconds, name_argument
 from leasekeeper.errors import ConfigError, LeaseLost
 
 DEFAULT_GRACE_S = 10.0
 GRACE_MAX_S = 86_400.0
+
+
+def check_grace(grace_s: float) -> None:
+    """ConfigError for more than a day."""
+    if grace_s > GRACE_MAX_S:
+        raise ConfigError(field="grace", value=grace_s, expected=f"at most {GRACE_MAX_S:g} seconds")
 
 
 class RunCommand(LeaseCommand):
@@ -55,7 +61,7 @@ def _without_end(options: list[str]) -> list[str]:
 @lease_options
 @click.option(
     "--grace",
-    type=SECONDS,
+    type=Seconds(check_grace),
     metavar="DURATION",
     default=DEFAULT_GRACE_S,
     help="How long the command may take to obey TERM before it is killed; default 10s.",
@@ -72,8 +78,6 @@ def command(settings: Settings, name: str, cmd: tuple[str, ...], ttl: float | No
 
     if not cmd or not cmd[0]:
         raise ConfigError(f"no command to run: write it after --, as in: leasekeeper run {name} -- CMD", field="CMD")
-    if grace > GRACE_MAX_S:
-        raise ConfigError(field="--grace", value=grace, expected=f"at most {GRACE_MAX_S:g} seconds")
     status = DONE
     with Interrupts() as interrupts, settings.keeper() as keeper:
         _hand_down_key_file()

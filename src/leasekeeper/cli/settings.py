@@ -23,7 +23,7 @@ from leasekeeper.errors import ConfigError
 if TYPE_CHECKING:
     from leasekeeper.keeper import Keeper
 
-__all__ = ["OPTIONS", "Format", "Settings"]
+__all__ = ["OPTIONS", "Format", "Settings", "words_about"]
 
 Format = Literal["table", "json"]
 FORMATS: tuple[Format, ...] = ("table", "json")
@@ -148,13 +148,16 @@ class Settings:
         Never with a password.
         """
         options = []
-        for name in OPTIONS:
-            if value := self.given.get(name):
-                options += [f"--{name}", value.partition(":")[0] if name == "user" else value]
-        words = [name, *(word for option, value in own.items() for word in (f"--{option}", value))]
-        if name.startswith("-"):
-            words = [*words[1:], "--", name]
-        return shlex.join(["leasekeeper", *options, command, *words])
+        for option in OPTIONS:
+            if value := self.given.get(option):
+                options += [f"--{option}", value.partition(":")[0] if option == "user" else value]
+        return shlex.join(["leasekeeper", *options, *words_about(command, name, **own)])
+
+
+def words_about(command: str, name: str, **own: str) -> list[str]:
+    """A command about ``name`` with the options ``own``; a name that looks like an option stands where none can."""
+    options = [word for option, value in own.items() for word in (f"--{option}", value)]
+    return [command, *options, "--", name] if name.startswith("-") else [command, name, *options]
 
 
 def _in_words_of(origin: str, error: ConfigError) -> ConfigError:

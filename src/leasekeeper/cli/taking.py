@@ -13,7 +13,7 @@ import click
 from leasekeeper.cli import phrases
 from leasekeeper.cli.output import note
 from leasekeeper.cli.settings import Settings
-from leasekeeper.cli.values import SECONDS
+from leasekeeper.cli.values import NOTE, TTL
 from leasekeeper.errors import LeasekeeperError, NotAcquired
 from leasekeeper.protocol import inspect
 
@@ -36,12 +36,12 @@ def lease_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options of a claim."""
     ttl = click.option(
         "--ttl",
-        type=SECONDS,
+        type=TTL,
         metavar="DURATION",
         default=None,
         help="How long etcd keeps the claim after the last heartbeat; default 10s.",
     )
-    remark = click.option("--note", "remark", default="", metavar="TEXT", help="Shown to those who look.")
+    remark = click.option("--note", "remark", type=NOTE, default="", metavar="TEXT", help="Shown to those who look.")
     return ttl(remark(function))
 
 
@@ -61,7 +61,7 @@ def _refused(settings: Settings, name: str, waited_s: float, owner: Claim | None
     text = f"{name!r} was not acquired in {waited_s:.1f} s: "
     if owner is None:
         return f"{text}its owner could not be read; look with: {settings.command_line('show', name)}"
-    remove = settings.command_line("break", name, "--token", str(owner.token))
+    remove = settings.command_line("break", name, token=str(owner.token))
     return f"{text}owned by {phrases.who(owner)}; to remove that claim: {remove}"
 
 

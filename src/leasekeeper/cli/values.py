@@ -1,8 +1,13 @@
-"""The kinds of values that the command line takes, each checked when it is read: names, tokens, durations."""
+"""The kinds of values that the command line takes, each checked when it is read: names, tokens, durations, notes.
+
+What is wrong is said in the words of the command line: the option as it is spelled, the value as it was given.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -10,10 +15,13 @@ import click
 from leasekeeper.errors import ConfigError
 from leasekeeper.fencing import parse_token
 
-__all__ = ["NAME", "PREFIX", "SECONDS", "TOKEN", "name_argument", "seconds"]
+__all__ = ["NAME", "NOTE", "PREFIX", "SECONDS", "TOKEN", "TTL", "Seconds", "name_argument", "seconds"]
 
 DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,9})?|\.\d{1,9})(ms|s|m|h)?", re.ASCII)
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+# The longest time that can be waited for, 31 years.
+MOST_S = 1e9
+SHOWN_CHARS = 60
 EXPECTED = "seconds, or a number with ms, s, m or h, such as 1.5, 500ms or 2m"
 
 
@@ -21,23 +29,63 @@ def seconds(field: str, text: str) -> float:
     """A duration in seconds; ConfigError that names ``field``."""
     found = DURATION.fullmatch(text.strip())
     if found is None:
-        raise ConfigError(field=field, value=text[:60], expected=EXPECTED)
-    return float(found[1]) * UNITS_S[found[2] or "s"]
+        raise ConfigError(field=field, value=text[:SHOWN_CHARS], expected=EXPECTED)
+    value_s = float(found[1]) * UNITS_S[found[2] or "s"]
+    if value_s > MOST_S:
+        raise ConfigError(field=field, value=text[:SHOWN_CHARS], expected=f"at most {MOST_S:.0f} seconds")
+    return value_s
+
+
+@contextmanager
+def _as_given(param: click.Parameter | None, text: str) -> Iterator[None]:
+    """Have a ConfigError name the option or argument, and show what was written there."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(field=_spelled(param), value=text[:SHOWN_CHARS], expected=error.expected) from None
+
+
+def _check_ttl(ttl_s: float) -> object:
+    from leasekeeper.timing import Timing
+
+    return Timing(ttl=ttl_s)
 
 
 # click's types are generic only from some release on, which is newer than our oldest.
-class _Seconds(click.ParamType):  # type: ignore[type-arg]
+class Seconds(click.ParamType):  # type: ignore[type-arg]
+    """A duration; ``check`` raises ConfigError for one that is not possible here."""
+
     name = "duration"
 
+    def __init__(self, check: Callable[[float], object] = float) -> None:
+        self._check = check
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        return float(value) if isinstance(value, (int, float)) else seconds(_spelled(param), value)
+        """In seconds."""
+        if isinstance(value, (int, float)):
+            return float(value)
+        value_s = seconds(_spelled(param), value)
+        with _as_given(param, value):
+            self._check(value_s)
+        return value_s
 
 
 class _Token(click.ParamType):  # type: ignore[type-arg]
     name = "token"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        return parse_token(value)
+        with _as_given(param, str(value)):
+            return parse_token(value)
+
+
+class _Note(click.ParamType):  # type: ignore[type-arg]
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from leasekeeper.protocol.keys import check_note
+
+        with _as_given(param, value):
+            return check_note(value)
 
 
 class _Name(click.ParamType):  # type: ignore[type-arg]
@@ -54,10 +102,14 @@ class _Name(click.ParamType):  # type: ignore[type-arg]
 
 def _spelled(param: click.Parameter | None) -> str:
     """The longest way to write an option, or the argument's name."""
-    return max(param.opts, key=len) if param is not None else "value"
+    if param is None:
+        return "value"
+    return max(param.opts, key=len) if isinstance(param, click.Option) else param.human_readable_name
 
 
-SECONDS = _Seconds()
+SECONDS = Seconds()
+TTL = Seconds(_check_ttl)
+NOTE = _Note()
 TOKEN = _Token()
 NAME = _Name("NAME")
 PREFIX = _Name("PREFIX")

@@ -9,6 +9,7 @@ from enum import Enum
 
 from leasekeeper.cli.checkup.facts import EndpointFact, Facts
 from leasekeeper.cli.checkup.versions import OLDEST, faults_of, parse
+from leasekeeper.cli.settings import words_about
 from leasekeeper.cli.text import clip, one_line, plural
 from leasekeeper.timing import Timing
 
@@ -250,8 +251,9 @@ def _claims(facts: Facts) -> Iterator[Finding]:
     for claim in facts.odd[:ODD_SHOWN_MAX]:
         where = clip(claim.name)
         if not claim.lease_id:
-            name = shlex.quote(claim.name) if claim.name.isprintable() else "NAME"
-            do = f"when it owns the name: leasekeeper break {name} --token {claim.token}"
+            name = claim.name if claim.name.isprintable() else "NAME"
+            words = words_about("break", name, token=str(claim.token))
+            do = f"when it owns the name: leasekeeper {shlex.join(words)}"
             yield Finding(Severity.ERROR, where, f"claim {claim.token} has no lease: it never goes by itself", do)
         elif claim.flag == "newer":
             what = f"claim {claim.token} was written by a newer leasekeeper"
