@@ -13,7 +13,7 @@ from leasekeeper.testing.sim.resource import Resource
 from leasekeeper.testing.sim.without import taken_out
 
 # In so many worlds of the guard's own kind its absence must show.
-WORLDS = 100
+WORLDS = 300
 
 
 @pytest.mark.parametrize("name", list(GUARDS))

@@ -9,7 +9,7 @@ from leasekeeper.protocol import epoch
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol.evict import evict
 from leasekeeper.protocol.inspect import owner
-from leasekeeper.protocol.plan import Call, Plan
+from leasekeeper.protocol.plan import Call, Fault, Plan
 from leasekeeper.testing.sim.keeper import KEYS, Keeper
 from leasekeeper.testing.sim.process import Process
 
@@ -236,12 +236,16 @@ class Fortune:
         self._world.tell("etcd", f"the epoch is raised to {raised.number}")
 
     def _now(self, plan: Plan[Any]) -> Any:
-        """Run an operator's plan at once, on the spot."""
+        """Run an operator's plan at once, on the spot: what comes of it, or the Fault that it was refused with."""
         try:
             operation = next(plan)
             while True:
-                reply = self._store.perform(operation.request) if isinstance(operation, Call) else None
-                operation = plan.send(reply)
+                try:
+                    reply = self._store.perform(operation.request) if isinstance(operation, Call) else None
+                except Fault as fault:
+                    operation = plan.throw(fault)
+                else:
+                    operation = plan.send(reply)
         except StopIteration as end:
             return end.value
 
@@ -281,10 +285,14 @@ class Fortune:
     def _evict(self, fault: SimFault) -> None:
         kv = self._owners_claim(fault)
         if kv is not None:
-            name = KEYS.name_of(kv.key)
-            token = self._now(_owner(self._operator, name))
-            self._world.judge.removed_by_hand({(kv.key, kv.create_revision)})
-            self._now(evict(self._operator.ctx, name, token, self._operator.process.now() + 5.0))
+            name, operator = KEYS.name_of(kv.key), self._operator
+            try:
+                token = self._now(_owner(operator, name))
+                self._now(evict(operator.ctx, name, token, operator.process.now() + 5.0))
+            except Fault as refused:
+                self._world.tell("operator", f"is refused: {refused.text}")
+            else:
+                self._world.judge.removed_by_hand({(kv.key, kv.create_revision)})
 
     def _revoke(self, fault: SimFault) -> None:
         leases = sorted(self._store.leases)

@@ -126,7 +126,7 @@ class Judge:
             self._look(name)
 
     def removed_by_hand(self, claims: set[tuple[bytes, int]]) -> None:
-        """An operator is about to remove claims."""
+        """An operator has removed claims, just now, or is about to."""
         for claim in claims:
             self._by_hand[claim] = self._timeline.now_s
 

@@ -178,11 +178,11 @@ class Worker:
                 self._running = replica.keeper.run(plan, self._waited)
 
     def _need_s(self, authority: Authority, now_s: float) -> float:
-        """How long the next piece of work takes: no time, some, or all that authority is proven for."""
+        """How long the next piece of work takes: no time, some or even too much, or all that authority is proven for."""
         chance, left_s = self.replica.process.chance, authority.remaining(now_s)
         if self.replica.world.is_calm:
             return 0.0
-        return chance.choice((0.0, 0.0, chance.random() * left_s, left_s * (1.0 - ROUNDING)))
+        return chance.choice((0.0, 0.0, chance.random() * authority.timing.authority_s, left_s * (1.0 - ROUNDING)))
 
     def _act(self, hold: Hold, now_s: float, need_s: float) -> None:
         process, chance = self.replica.process, self.replica.process.chance
