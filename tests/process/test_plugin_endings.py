@@ -158,6 +158,48 @@ def test_workers_go_with_their_controller(runs: Runs, etcd: EtcdServer, name: st
         assert list(keeper.names()) == []
 
 
+def test_term_that_another_thread_gets(pytester: pytest.Pytester) -> None:
+    """C28: the kernel may wake any thread for a signal; the main one, which sleeps, is interrupted all the same."""
+    pytester.makepyfile(
+        """
+        import signal, threading, time
+
+        def test_it(etcd):
+            get = lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+            threading.Timer(0.2, get).start()
+            time.sleep(600)
+        """
+    )
+    result = pytester.runpytest_subprocess(timeout=60)
+    assert result.ret is pytest.ExitCode.INTERRUPTED
+
+
+def test_an_event_loop_keeps_its_wake_up(pytester: pytest.Pytester) -> None:
+    """Who has set Python's wake-up descriptor keeps it, and TERM interrupts as well as it can without."""
+    pytester.makeconftest(
+        """
+        import os, signal
+
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer)
+        """
+    )
+    pytester.makepyfile(
+        """
+        import os, signal
+        import pytest
+        from conftest import writer
+
+        def test_it(etcd):
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGTERM)
+            assert signal.set_wakeup_fd(writer) == writer
+        """
+    )
+    pytester.runpytest_subprocess().assert_outcomes(passed=1)
+
+
 def test_somebody_elses_handler_stays(pytester: pytest.Pytester) -> None:
     """A handler for SIGTERM that the tests' own conftest has set is left in place."""
     pytester.makeconftest("import signal\nsignal.signal(signal.SIGTERM, lambda *_: None)")
