@@ -170,7 +170,8 @@ def test_what_the_user_stopped_stays_stopped(mark: str) -> None:
     script = "sleep 3600 & echo $!; exec sleep 3601"
     with grow(["sh", "-c", script]) as tree:
         settle(mark, 2)
-        (child,) = [seen.pid for seen in members(mark) if seen.line.startswith("sleep 3600")]
+        # Born is not begun: for a moment the child is still a shell.
+        (child,) = until(lambda: [seen.pid for seen in members(mark) if seen.line.startswith("sleep 3600")])
         os.kill(child, signal.SIGSTOP)
         until(lambda: (seen := look(child)) and seen.state == "T")
         tree.hold()
