@@ -18,7 +18,7 @@ from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol.context import Context
 from leasekeeper.protocol.keys import Keys
 from leasekeeper.protocol.lend import Want
-from leasekeeper.protocol.plan import Call, Cause, Detach, Fault, Kind, Operation, Plan, Sleep, Wait, Watch
+from leasekeeper.protocol.plan import Call, Cause, Detach, Fault, Kind, Operation, Plan, Sleep, Wait, Watch, rewound
 from leasekeeper.protocol.session import Session, Slot
 from leasekeeper.runtime.aio import Asyncio
 from leasekeeper.runtime.sessions import SessionTable
@@ -225,7 +225,7 @@ class Client:
         reply: Any = self.world.store.answer(_copy(call.request))
         if call.method.linearizable:
             revision = reply.header.revision
-            if revision < seen and call.strict and self.seen:
+            if call.strict and self.seen and rewound(reply, seen):
                 raise Fault(Kind.FIX, Cause.REWOUND, f"{revision} after {seen}", seen=seen, now=revision)
             self.seen = max(self.seen, revision)
         return reply  # type: ignore[no-any-return]

@@ -678,6 +678,23 @@ def test_a_rewound_store_with_an_epoch_that_was_never_read_is_refused() -> None:
     assert error.cause is Cause.REWOUND
 
 
+def test_a_keeper_is_not_given_the_same_token_twice() -> None:
+    """G2, A30: a restored store that makes the last revision anew is recognised, although it shows no lower one."""
+    world = World()
+    client = Client(world)
+    acquire(client, "elsewhere")
+    snapshot = world.store.snapshot()
+    first = acquire(client)
+    assert client.seen == first.create_revision
+    world.store.restore(snapshot)
+    run = client.run(queue.acquire(client.ctx, client.want("another")))
+    assert isinstance(run.error, Fault)
+    assert run.error.cause is Cause.REWOUND
+    assert world.store.below(KEYS.queue("another")) == []
+    raise_epoch(world, 1)
+    assert acquire(client, "another").token > first.token
+
+
 def test_what_a_restore_brings_back_does_not_block_its_name() -> None:
     """A claim given back since the backup stands there again, by a lease that lives on for other claims: it is swept away."""
     world = World()

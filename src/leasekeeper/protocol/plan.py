@@ -46,6 +46,7 @@ __all__ = [
     "ask",
     "persist",
     "rest",
+    "rewound",
 ]
 
 T = TypeVar("T")
@@ -192,6 +193,17 @@ class Call(NamedTuple):
     request: Message
     timeout_s: float = CALL_TIMEOUT_S
     strict: bool = False
+
+
+def rewound(reply: Any, seen: int) -> bool:
+    """Whether a reply shows that the store went back since ``seen``, a revision that was known before the call was sent.
+
+    A put makes a revision of its own, so one that comes to ``seen`` shows it as well: it has made that revision a second time.
+    """
+    revision: int = reply.header.revision
+    if revision != seen:
+        return revision < seen
+    return isinstance(reply, pb.TxnResponse) and any(each.HasField("response_put") for each in reply.responses)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import grpc
 from google.protobuf.message import Message
 
 from leasekeeper.errors import ConfigError, LeasekeeperError
-from leasekeeper.protocol.plan import AUTHENTICATE, CALL_TIMEOUT_S, Call, Cause, Fault, Kind, Method
+from leasekeeper.protocol.plan import AUTHENTICATE, CALL_TIMEOUT_S, Call, Cause, Fault, Kind, Method, rewound
 from leasekeeper.wire.auth import Joining
 from leasekeeper.wire.channel import Channels
 from leasekeeper.wire.interruption import let_go, spared
@@ -258,7 +258,7 @@ class Engine:
             revision: int = reply.header.revision
             if revision > mark.revision:
                 mark.revision = revision
-            elif revision < seen and call.strict and mark is self._high_water:
+            elif call.strict and mark is self._high_water and rewound(reply, seen):
                 raise _went_back(call, revision, seen)
         return reply
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from leasekeeper.errors import LeasekeeperError
 from leasekeeper.protocol import etcd_pb2 as pb
-from leasekeeper.protocol.plan import Call, Cause, Detach, Fault, Kind, Operation, Plan, Sleep, Wait, Watch
+from leasekeeper.protocol.plan import Call, Cause, Detach, Fault, Kind, Operation, Plan, Sleep, Wait, Watch, rewound
 from leasekeeper.testing.sim.hub import WatchFlag
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Cancelled(BaseException):
 
 
 class Interpreter:
-    """One keeper's. ``seen`` is the highest revision that it was told."""
+    """One keeper's."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Interpreter:
         self.hub = hub
         self.detach = detach
         self._confirmed = confirmed
-        self.seen = 0
+        self._mark = _Mark()
         self._running: dict[Running, None] = {}
 
     def run(self, plan: Plan[Any], route: Route, done: Done) -> Running:
@@ -69,30 +69,40 @@ class Interpreter:
 
     def accept_rewind(self) -> None:
         """Believe lower revisions from now on: the epoch was raised."""
-        self.seen = 0
+        self._mark = _Mark()
 
     def call(self, route: Route, call: Call, done: Callable[[Any], None]) -> None:
         """Send one call; ``done`` is told what it came to."""
-        seen, sent_s = self.seen, self.process.now()
+        mark, sent_s = self._mark, self.process.now()
+        seen = mark.revision
 
         def ended(result: Any) -> None:
             if isinstance(result, (pb.LeaseGrantResponse, pb.LeaseKeepAliveResponse)):
                 self._confirmed(result.ID, sent_s, result.TTL)
-            done(self._marked(call, result, seen))
+            done(self._marked(call, result, mark, seen))
 
         self.network.call(route, call, ended)
 
-    def _marked(self, call: Call, result: Any, seen: int) -> Any:
+    def _marked(self, call: Call, result: Any, mark: _Mark, seen: int) -> Any:
         """A reply, or the Fault that stands for one from a store that went back since it was asked for."""
         if isinstance(result, Fault) or not call.method.linearizable:
             return result
         revision = result.header.revision
-        if revision > self.seen:
-            self.seen = revision
-        elif revision < seen and call.strict and self.seen:
+        if revision > mark.revision:
+            mark.revision = revision
+        elif call.strict and mark is self._mark and rewound(result, seen):
             text = f"revision {revision} after {seen}"
             return Fault(Kind.FIX, Cause.REWOUND, text, operation=call.method.operation, seen=seen, now=revision)
         return result
+
+
+class _Mark:
+    """The highest revision that a keeper was told in one era of the store."""
+
+    __slots__ = ("revision",)
+
+    def __init__(self) -> None:
+        self.revision = 0
 
 
 class Running:
