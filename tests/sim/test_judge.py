@@ -86,6 +86,31 @@ def test_tokens_must_grow() -> None:
     assert scene.violation(lambda: scene.judge.own(second)) == "G2"
 
 
+def test_a_keeper_is_never_given_a_smaller_token_than_before() -> None:
+    """G2: also while nobody has raised the epoch after a restore, a keeper itself does not go back."""
+    scene = Scene()
+    scene.judge.unraised = True
+    first = scene.claim()
+    first.authority.token += 1000
+    scene.judge.own(first)
+    scene.judge.over(first)
+    scene.world.cluster.store.delete(first.key)
+    second = scene.claim()
+    assert scene.violation(lambda: scene.judge.own(second)) == "G2"
+
+
+def test_who_has_heard_of_it_passes_no_more() -> None:
+    """G3: the time that news may take is over when it has arrived."""
+    scene = Scene()
+    hold = scene.claim()
+    scene.judge.own(hold)
+    scene.judge.removed_by_hand({(hold.key, hold.create_revision)})
+    scene.world.cluster.store.delete(hold.key)
+    scene.judge.check()
+    hold.keeper.informed.add((hold.key, hold.create_revision))
+    assert scene.violation(scene.judge.check) == "G3"
+
+
 def test_owners_follow_in_order() -> None:
     """FIFO: who owns although somebody came earlier is found, even with a larger token."""
     scene = Scene()

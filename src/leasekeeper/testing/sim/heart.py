@@ -255,6 +255,7 @@ class Heart:
         if authority.shown.final:
             return []
         if news == "deleted":
+            self._keeper.informed.add((slot.key, create_revision))
             return self._decide(self.beats.key_gone, authority)
         self._keys.blinded(authority.session)
         return self._decide(self.beats.read_soon, authority.session)

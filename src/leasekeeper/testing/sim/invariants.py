@@ -88,6 +88,8 @@ class Judge:
         self._newest: dict[str, int] = dict.fromkeys(names, 0)
         self._newest_created: dict[str, int] = dict.fromkeys(names, 0)
         self.highest = 0
+        # The largest token that each keeper was given.
+        self._told_to: dict[tuple[Keeper, str], int] = {}
         # Etcd was restored and the epoch not raised yet: tokens may repeat.
         self.unraised = False
         self._restored = False
@@ -150,6 +152,12 @@ class Judge:
             raise Violation("G1", f"{hold.process.name} was told that it owns {hold.name!r}, and never was first", who)
         if self._firsts[claim] != authority.slot.record:
             raise Violation("G6", f"{hold.process.name} takes another's claim on {hold.name!r} for its own", who)
+        if authority.token <= self._told_to.get((hold.keeper, hold.name), 0):
+            # Also when nobody has raised the epoch: a keeper remembers what it has seen.
+            raise Violation(
+                "G2", f"{hold.process.name} was given token {authority.token}, and had a larger one before", who
+            )
+        self._told_to[hold.keeper, hold.name] = authority.token
         if claim not in self._by_hand:
             if authority.token <= self._newest[hold.name] and not self.unraised:
                 text = f"{hold.process.name} owns with token {authority.token} after {self._newest[hold.name]}"
@@ -200,6 +208,10 @@ class Judge:
             does = "passes its gate" if passes else "acts on a gate that it passed"
             text = f"{who} {does} on {hold.name!r} and etcd's owner is {self._owner(hold.name)}"
             raise Violation("G3", text, concerned)
+        if passes and claim in hold.keeper.informed:
+            raise Violation(
+                "G3", f"{who} passes its gate on {hold.name!r}, and has heard that its key is gone", concerned
+            )
         if passes and hold.lapsed:
             raise Violation("G3", f"{who} passes its gate again on {hold.name!r}, and its claim is gone", concerned)
         if passes and self._timeline.now_s - removed_s > 2.02 * hold.authority.timing.ttl + NEWS_S:

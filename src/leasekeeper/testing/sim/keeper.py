@@ -64,6 +64,8 @@ class Keeper:
         self.table = SessionTable(KEYS, process.now, self.heart, self._dropped)  # type: ignore[arg-type]
         # When the best confirmed beat of each lease was sent, by this process's clock: the evidence, kept apart.
         self.evidence: dict[int, float] = {}
+        # Owned claims of which its heart has heard that their keys are gone, by key and create revision.
+        self.informed: set[tuple[bytes, int]] = set()
         self.ctx = Context(
             keys=KEYS,
             holder=process.name,
