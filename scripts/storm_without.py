@@ -1,0 +1,126 @@
+"""Take one guard out of a copy of leasekeeper, and see that a storm finds it missing.
+
+    python scripts/storm_without.py            all of them
+    python scripts/storm_without.py gate       one
+
+A harness that finds nothing proves nothing unless it finds this. The copy is made in a temporary directory; nothing here or in
+what ships is ever switched. Each guard gets a few seeds of forty seconds; exits with 1 if one was not missed in any.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[1] / "src"
+SEEDS = (1, 2, 3, 4)
+SECONDS = 40
+TIMEOUT_S = 400
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What is taken out: in ``file`` the text ``old`` becomes ``new``. ``faults`` are those that need it."""
+
+    about: str
+    file: str
+    old: str
+    new: str
+    faults: tuple[str, ...]
+
+
+GUARDS = {
+    "gate": Guard(
+        "the gate looks at the clock",
+        "leasekeeper/runtime/held.py",
+        "                and age < self._pause_s\n                and age + need <= self._gate_s\n",
+        "",
+        ("blackhole", "freeze"),
+    ),
+    "fence": Guard(
+        "the resource refuses older owners",
+        "leasekeeper/fencing.py",
+        "    return token == highest.token and claim == highest.claim\n",
+        "    return True\n",
+        ("freeze",),
+    ),
+    "queue": Guard(
+        "who is not first in line waits",
+        "leasekeeper/protocol/place.py",
+        "last[0].key, False, ",
+        "last[0].key, True, ",
+        ("kill",),
+    ),
+    "epoch": Guard(
+        "a bump raises the epoch",
+        "leasekeeper/protocol/epoch.py",
+        "number = next_epoch(max(old.number, ctx.epoch.number), wall_s, above)\n",
+        "number = max(old.number, ctx.epoch.number)\n",
+        ("restore", "kill"),
+    ),
+    "own-key": Guard(
+        "the own key is watched and read back",
+        "leasekeeper/protocol/heartbeat.py",
+        "    def key_gone(self, authority: Authority, now_s: float) -> list[Action]:\n",
+        "    def key_gone(self, *_: object) -> list[Action]:\n        return []\n\n"
+        "    def _key_gone(self, authority: Authority, now_s: float) -> list[Action]:\n",
+        ("revoked", "broken"),
+    ),
+}
+
+
+def without(guard: Guard, source: Path) -> None:
+    """Take the guard out of the copy in ``source``; ValueError when it is not where it is looked for."""
+    path = source / guard.file
+    text = path.read_text(encoding="utf-8")
+    if text.count(guard.old) != 1:
+        raise ValueError(f"{guard.file} does not have this once: {guard.old!r}")
+    path.write_text(text.replace(guard.old, guard.new), encoding="utf-8")
+
+
+def storm(source: Path, seed: int, faults: tuple[str, ...]) -> list[str]:
+    """The violations of one storm with the code in ``source``."""
+    command = [sys.executable, "-m", "leasekeeper", "chaos", "--seed", str(seed), "--seconds", str(SECONDS)]
+    command += [word for fault in faults for word in ("--fault", fault)]
+    environment = {**os.environ, "PYTHONPATH": str(source)}
+    done = subprocess.run(
+        command, env=environment, cwd=source, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr[-500:]}")
+    return [line for line in done.stdout.splitlines() if line.startswith("VIOLATED")]
+
+
+def missed(name: str, guard: Guard) -> bool:
+    """Whether some storm found the guard missing; says what was found."""
+    with tempfile.TemporaryDirectory(prefix="leasekeeper-without-") as folder:
+        source = Path(folder) / "src"
+        shutil.copytree(SOURCE, source)
+        without(guard, source)
+        for seed in SEEDS:
+            found = storm(source, seed, guard.faults)
+            print(
+                f"without {name} ({guard.about}), seed {seed}: {len(found)} violations",
+                *found[:1],
+                sep="\n  ",
+                flush=True,
+            )
+            if found:
+                return True
+    return False
+
+
+def main() -> None:
+    """Try the guards that are named, or all."""
+    names = sys.argv[1:] or list(GUARDS)
+    found = [missed(name, GUARDS[name]) for name in names]
+    sys.exit(0 if all(found) else 1)
+
+
+if __name__ == "__main__":
+    main()
