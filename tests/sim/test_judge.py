@@ -111,6 +111,23 @@ def test_who_has_heard_of_it_passes_no_more() -> None:
     assert scene.violation(scene.judge.check) == "G3"
 
 
+def test_a_wrong_answer_about_a_token_is_found() -> None:
+    """G1: what ``verify`` says was so at some moment between the question and the answer."""
+    scene = Scene()
+    scene.world.timeline.now_s = 1.0
+    first, second = scene.claim(), scene.claim()
+    asked_s = scene.world.timeline.now_s = 2.0
+    scene.judge.verified(first, asked_s, answer=True)
+    assert scene.violation(lambda: scene.judge.verified(first, asked_s, answer=False)) == "G1"
+    assert scene.violation(lambda: scene.judge.verified(second, asked_s, answer=True)) == "G1"
+    scene.world.timeline.now_s = 3.0
+    scene.world.cluster.store.delete(first.key)
+    for hold in (first, second):
+        for answer in (True, False):
+            scene.judge.verified(hold, asked_s, answer=answer)
+    assert scene.violation(lambda: scene.judge.verified(first, 3.5, answer=True)) == "G1"
+
+
 def test_owners_follow_in_order() -> None:
     """FIFO: who owns although somebody came earlier is found, even with a larger token."""
     scene = Scene()

@@ -79,6 +79,8 @@ class Judge:
         self.holds: list[Hold] = []
         # Who is first in line, and every claim that ever was, by key and create revision.
         self._first: dict[str, tuple[bytes, int] | None] = dict.fromkeys(names)
+        # The token of who was first in line, and since when; 0 for nobody.
+        self._tokens: dict[str, list[tuple[float, int]]] = {name: [(0.0, 0)] for name in names}
         self._holders: dict[str, str] = dict.fromkeys(names, "")
         self._firsts: dict[tuple[bytes, int], bytes] = {}
         # The claims that were removed by hand, and when.
@@ -139,7 +141,9 @@ class Judge:
             self._first[name] = now
             if first is not None:
                 self._firsts[first.key, first.create_revision] = first.value
-            self._holders[name] = "" if first is None else read_claim(KEYS, first, 0).holder or "a stranger"
+            claim = None if first is None else read_claim(KEYS, first, 0)
+            self._tokens[name].append((self._timeline.now_s, 0 if claim is None else claim.token))
+            self._holders[name] = "" if claim is None else claim.holder or "a stranger"
             self.told("etcd", f"{name}: first in line is {self._owner(name)}")
 
     # ------------------------------------------------------------ what replicas believe
@@ -173,6 +177,15 @@ class Judge:
         """A release came back so."""
         if removed and (hold.key, hold.create_revision) not in self._deleted:
             raise Violation("G6", f"{hold.process.name} was told that its claim is removed", (hold.process.name,))
+
+    def verified(self, hold: Hold, began_s: float, *, answer: bool) -> None:
+        """A replica was told whether its token is the owner's, having asked at ``began_s``: it was so at some moment since."""
+        tokens = self._tokens[hold.name]
+        since = max(i for i, (at_s, _) in enumerate(tokens) if at_s <= began_s)
+        if answer not in {token == hold.authority.token for _, token in tokens[since:]}:
+            who, what = hold.process.name, "is" if answer else "is not"
+            text = f"{who} was told that token {hold.authority.token} {what} the owner's, and it never was so"
+            raise Violation("G1", text, (who,))
 
     def over(self, hold: Hold) -> None:
         """A replica does not believe any more that it owns."""

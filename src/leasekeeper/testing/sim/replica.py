@@ -29,6 +29,9 @@ __all__ = ["Child", "Replica", "Worker"]
 
 TIMEOUTS_S = (None, None, 0.5, 3.0, 15.0)
 CANCELLED = 0.08
+# How often a replica asks whether its token is the owner's, and how long.
+VERIFIED = 0.05
+VERIFY_S = 3.0
 TRIED = 0.2
 # How long the way of a write to the resource may take.
 WAYS_S = (0.0, 0.0, 0.01, 0.5, 8.0)
@@ -169,6 +172,8 @@ class Worker:
             self._release(hold)
         else:
             need_s = self._need_s(hold.authority, now_s)
+            if chance.random() < VERIFIED:
+                self._verify(hold)
             if hold.authority.passes(need_s, now_s):
                 self._act(hold, now_s, need_s)
             elif hold.authority.passes(0.0, now_s):
@@ -183,6 +188,18 @@ class Worker:
         if self.replica.world.is_calm:
             return 0.0
         return chance.choice((0.0, 0.0, chance.random() * authority.timing.authority_s, left_s * (1.0 - ROUNDING)))
+
+    def _verify(self, hold: Hold) -> None:
+        """Ask etcd whether the token is the owner's, as somebody else might."""
+        world, keeper = self.replica.world, self.replica.keeper
+        began_s = world.timeline.now_s
+        plan = queue.verify(keeper.ctx, hold.name, hold.authority.token, keeper.process.now() + VERIFY_S)
+
+        def told(answer: Any, error: BaseException | None) -> None:
+            if error is None:
+                world.judge.verified(hold, began_s, answer=bool(answer))
+
+        keeper.run(plan, told)
 
     def _act(self, hold: Hold, now_s: float, need_s: float) -> None:
         process, chance = self.replica.process, self.replica.process.chance
