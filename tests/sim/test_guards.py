@@ -18,7 +18,7 @@ WORLDS = 300
 
 @pytest.mark.parametrize("name", list(GUARDS))
 def test_a_missing_guard_is_missed(name: str) -> None:
-    """Without this guard a promise is broken within the bound; with it the same worlds are clean."""
+    """B30: Without this guard a promise is broken within the bound; with it the same world is clean."""
     tally, found = search(Setting(0), WORLDS, without=name)
     assert found is not None, f"{tally.worlds} worlds without {name!r}, and nobody missed it"
     with_it = run_world(found.setting)

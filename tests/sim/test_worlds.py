@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leasekeeper.testing.sim import FAULTS, MIXES, Outcome, Setting, World, report, run_world, search
+from leasekeeper.protocol.plan import Plan
+from leasekeeper.testing.sim import FAULTS, MIXES, Outcome, Setting, World, replica, report, run_world, search
+from leasekeeper.testing.sim.keeper import Keeper
 
 A_STORY = "import sys; from leasekeeper.testing.sim import *; print(run_world(Setting(int(sys.argv[1]))).story.text())"
 
@@ -72,6 +75,19 @@ def test_no_promise_is_broken_anywhere(seed: int, replicas: int) -> None:
     """G1 to G6, FIFO, liveness, nothing left: they hold in any world, also with one replica or many."""
     outcome = run_world(Setting(seed, replicas=replicas))
     assert outcome.violation is None, report(outcome)
+
+
+def test_a_release_is_only_an_optimisation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A32: Where nobody ever releases or closes anything, names are free again all the same, and nothing is left."""
+
+    def stays(*_: Any) -> Plan[None]:
+        yield from ()
+
+    monkeypatch.setattr(replica, "release", stays)
+    monkeypatch.setattr(Keeper, "close", Keeper.end)
+    tally, found = search(Setting(0), 25)
+    assert found is None, report(found)
+    assert tally.owned > 100
 
 
 def test_the_twin_without_a_fence_goes_back() -> None:
