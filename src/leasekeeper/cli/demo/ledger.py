@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import socketserver
 import sqlite3
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,6 +45,18 @@ class _Bearer:
         return self.token
 
 
+class _Server(socketserver.ThreadingTCPServer):
+    """A thread for each connection; one that the end of the story or of its replica cuts short says nothing."""
+
+    daemon_threads = True
+    closing = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print what went wrong, unless it was to be expected."""
+        if not (self.closing or isinstance(sys.exc_info()[1], ConnectionError)):
+            super().handle_error(request, client_address)
+
+
 class Ledger:
     """A TCP server on 127.0.0.1: one JSON line a write, one JSON line an answer. Writes happen one at a time."""
 
@@ -64,8 +77,7 @@ class Ledger:
                 if line:
                     self.wfile.write(json.dumps(ledger.write(json.loads(line))).encode() + b"\n")
 
-        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Session)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), Session)
         threading.Thread(target=self._server.serve_forever, name="leasekeeper-demo-ledger", daemon=True).start()
 
     @property
@@ -98,6 +110,7 @@ class Ledger:
 
     def close(self) -> None:
         """Stop listening."""
+        self._server.closing = True
         self._server.shutdown()
         self._server.server_close()
 
