@@ -83,6 +83,23 @@ def test_an_isolated_leader_is_replaced_and_cannot_write(cluster: EtcdCluster, h
 
 
 @linux_only
+@pytest.mark.parametrize("way", ["to", "from"])
+def test_a_leader_that_is_cut_off_one_way_is_replaced_or_confirms_nothing(cluster: EtcdCluster, way: str) -> None:
+    """Only one direction passes: what is lost is counted in that direction alone, and the leader confirms no write."""
+    old = cluster.wait_leader()
+    cluster.isolate(old, way=way)  # type: ignore[arg-type]
+    until(lambda: not can_write(cluster.members[old].endpoint, 0.5))
+    cluster.heal()
+    until(lambda: can_write(cluster.members[old].endpoint))
+
+
+def test_one_way_of_a_cut_is_refused(cluster: EtcdCluster) -> None:
+    """A connection that is reset has no direction."""
+    with pytest.raises(ConfigError, match="way"):
+        cluster.isolate(0, how="cut", way="to")
+
+
+@linux_only
 def test_an_isolated_follower_forwards_nothing(cluster: EtcdCluster) -> None:
     """C20: no byte passes between an isolated follower and the others, lease renewals included."""
     leader = cluster.wait_leader()

@@ -17,6 +17,8 @@ from leasekeeper.errors import ConfigError
 from leasekeeper.testing.chaos import Storm, Weather, judge
 
 ROOT = Path(__file__).parents[2]
+# What the console script does; the current directory is not among the places where modules are looked for.
+START = f"import sys; sys.path[0] = {str(ROOT / 'src')!r}; from leasekeeper.cli import main; main()"
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="partitions between members need Linux"),
@@ -68,6 +70,58 @@ def test_a_wrong_target_is_told_before_anything_else_starts() -> None:
     """Nothing is started for a target that does not exist."""
     with pytest.raises(ConfigError, match="nowhere"):
         Storm(Weather(seconds=5, target="nowhere:at_all")).run()
+
+
+@pytest.mark.parametrize(
+    ("target", "why"), [("crashes", "ended by itself with status 9"), ("hangs", "a write did not return within 30 s")]
+)
+def test_a_target_that_fails(target: str, why: str) -> None:
+    """A resource that ends or hangs breaks the storm off: that is said, and is no promise broken and none kept."""
+    weather = Weather(seconds=120, kinds=("compaction",), target=f"tests.programs.targets:{target}")
+    started = time.monotonic()
+    verdict = judge(Storm(weather).run())
+    assert time.monotonic() - started < 110
+    assert verdict.word == "unknown", verdict.violations
+    assert why in verdict.unjudged
+    assert verdict.figures.accepted > 0
+
+
+def test_what_cannot_be_done_is_told() -> None:
+    """A fault that one member cannot have is left out by name; when nothing else was asked for, that is an error."""
+    weather = Weather(seconds=5, members=1, replicas=1, kinds=("member-apart", "kill"))
+    story = Storm(weather).run()
+    assert story.left_out == {"member-apart": "one member has no other"}
+    assert judge(story).ok
+    with pytest.raises(ConfigError, match="one member has no other"):
+        Storm(Weather(seconds=5, members=1, replicas=1, kinds=("member-apart",))).run()
+
+
+def test_a_report_that_cannot_be_written_is_told_first(tmp_path: Path) -> None:
+    """A storm whose report has no place is not begun."""
+    (tmp_path / "file").write_text("")
+    command = [sys.executable, "-m", "leasekeeper", "chaos", "--report", str(tmp_path / "file" / "below")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "--report" in done.stderr
+    assert "starting" not in done.stderr
+
+
+def test_what_lies_about_does_no_harm(tmp_path: Path) -> None:
+    """Files named like modules in the current directory, and the caller's variables, do not reach the replicas."""
+    for name in ("json", "socket", "random"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('the wrong module')")
+    strange = {"LEASEKEEPER_ENDPOINTS": "127.0.0.1:1", "LEASEKEEPER_NAMESPACE": "mine", "LEASEKEEPER_USER": "me:secret"}
+    command = ["chaos", "--seconds", "5", "--replicas", "1"]
+    done = subprocess.run(
+        [sys.executable, "-c", START, *command, "--members", "1", "--fault", "kill"],
+        cwd=tmp_path,
+        env={**os.environ, **strange},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
 def children(pid: int) -> set[int]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import tempfile
+import threading
 from pathlib import Path
 
 from leasekeeper.guards import Bearer
@@ -12,6 +14,18 @@ from leasekeeper.guards.sqlite import Fence
 
 def unfenced(resource: str, lease: Bearer, value: str) -> None:
     """Takes whatever comes."""
+
+
+def crashes(resource: str, lease: Bearer, value: str) -> None:
+    """Takes the first writes and then ends its process."""
+    if value.endswith("/20"):
+        os._exit(9)
+
+
+def hangs(resource: str, lease: Bearer, value: str) -> None:
+    """Takes the first writes and then never comes back."""
+    if value.endswith("/20"):
+        threading.Event().wait()
 
 
 class Guarded:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -137,6 +138,66 @@ def test_a_token_given_twice(story: Story) -> None:
     assert "token 15 was given to r0.1 at 26.00 s and to r1.1 at 27.00 s" in violations(story)
 
 
+def test_a_token_given_twice_for_one_claim(story: Story) -> None:
+    """G2: a claim with two owners, and one that is owned twice, have one token too many."""
+    story.told.append(told(27.0, "r1.1", "owner", 15))
+    assert "token 15 was given to r0.1 at 26.00 s and to r1.1 at 27.00 s" in violations(story)
+    story.told[-1] = told(27.0, "r0.1", "owner", 15)
+    assert "token 15 was given to r0.1 at 26.00 s and to r0.1 at 27.00 s" in violations(story)
+
+
+@pytest.mark.parametrize("stranger", [{"token": 14}, {"holder": "r1.1"}, {"claim": "another"}])
+def test_a_gate_that_was_passed_by_nobodys_owner(story: Story, stranger: dict[str, Any]) -> None:
+    """G1: whoever writes owned that very claim with that very token; said once, not for every write."""
+    story.attempts += [replace(wrote(number, 27.0, "r0.1", 15), **stranger) for number in (5, 6)]
+    assert violations(story).count("which it never came to own") == 1
+
+
+def test_a_failed_write_excuses_a_refusal(story: Story) -> None:
+    """A resource may have taken a write that then failed, so it may refuse all older ones; newer ones it may not."""
+    story.attempts[1] = replace(story.attempts[1], accepted=False, error="OSError: connection lost")
+    assert violations(story) == ""
+    story.attempts[3] = replace(story.attempts[3], accepted=False)
+    assert "write 4 of r0.1 with token 12 was refused after nobody newer's" in violations(story)
+
+
+def test_a_failed_write_of_the_same_claim_excuses_nothing(story: Story) -> None:
+    """One owner's writes follow each other, whether they fail or not."""
+    story.attempts.append(replace(wrote(5, 14.0, "r0.1", 12), accepted=False, error="OSError: try again"))
+    story.attempts.append(wrote(6, 14.1, "r0.1", 12, accepted=False))
+    assert "write 6 of r0.1 with token 12 was refused" in violations(story)
+
+
+def test_a_hand_that_took_its_time(story: Story) -> None:
+    """An operator's request that was answered late may have been done late, so the news of it is late."""
+    story.told[2] = told(12.0, "r0.1", "LOST", 5, "deleted")
+    story.attempts.insert(2, wrote(3, 11.0, "r0.1", 5, gate_s=10.6, accepted=False))
+    story.attempts[3:] = [replace(attempt, number=attempt.number + 1) for attempt in story.attempts[3:]]
+    story.operations.append(Operation(2.0, 6.5, "broken", "r0.1", (5,)))
+    assert judge(story).figures.gates_after_operator == 1
+    assert violations(story) == ""
+
+
+def test_a_storm_that_was_broken_off(story: Story) -> None:
+    """When the resource ended nobody can say that promises were kept, nor that the turns that nobody got were owed."""
+    story.stopped = "the resource ended with status 3"
+    story.told = story.told[:3]
+    story.attempts = story.attempts[:3]
+    verdict = judge(story)
+    assert (verdict.word, verdict.ok, verdict.unjudged) == ("unknown", False, "the resource ended with status 3")
+    story.attempts[2] = replace(story.attempts[2], accepted=True)
+    assert judge(story).word == "violated"
+
+
+def test_a_resource_that_takes_nothing(story: Story) -> None:
+    """A storm in which nothing was written has tried nothing: its promises are not said to have been kept."""
+    story.attempts = [replace(attempt, accepted=False, error="OSError: no") for attempt in story.attempts]
+    verdict = judge(story)
+    assert (verdict.word, verdict.unjudged) == ("unknown", "the resource took none of 4 writes: OSError: no")
+    story.attempts = []
+    assert judge(story).unjudged == "the resource took none of 0 writes"
+
+
 def test_somebody_gets_no_turn(story: Story) -> None:
     """When the faults are over everybody owns again; before that does not count."""
     story.told = [line for line in story.told if not (line.who == "r1.1" and line.at_s > 20)]
@@ -152,8 +213,9 @@ def test_something_is_left(story: Story) -> None:
 
 def test_a_replica_that_dies_by_itself(story: Story) -> None:
     """A traceback is a violation, whatever else went well."""
-    story.deaths = ["r0 ended with status 1: ValueError"]
-    assert "ValueError" in violations(story)
+    story.deaths = [told(7.0, "r0", "ended", detail="ended by itself with status 1: ValueError")]
+    assert violations(story) == "r0 ended by itself with status 1: ValueError"
+    assert [(each.at_s, each.who) for each in judge(story).broken] == [(7.0, "r0")]
 
 
 def test_a_loss_without_a_reason(story: Story) -> None:

@@ -13,7 +13,7 @@ import pytest
 from leasekeeper import __version__
 from leasekeeper.errors import AuthError, ConfigError
 from leasekeeper.guards.signing import HmacKey
-from leasekeeper.testing.chaos import Story, Weather, judge, require_proof, sign_report
+from leasekeeper.testing.chaos import Attempt, Story, Told, Weather, judge, require_proof, sign_report
 from leasekeeper.testing.chaos.report import write
 
 KEY = HmacKey("ci", b"k" * 32)
@@ -25,7 +25,9 @@ def signed(tmp_path: Path) -> Callable[..., Path]:
     """Makes a signed report of a storm without fault, changed as the test wants it before it is signed."""
 
     def make(**changes: Any) -> Path:
-        story = Story(seed=1, ttl_s=3.0, replicas=0, seconds=30.0, ended_at_s=time.time() - 60)
+        story = Story(seed=1, ttl_s=3.0, replicas=1, seconds=30.0, ended_at_s=time.time() - 60)
+        story.told = [Told(1.0, "r0.1", "owner", 5, "c")]
+        story.attempts = [Attempt(1, 1.5, "r0.1", 5, "c", "w", 1.4, accepted=True)]
         path, _ = write(tmp_path, Weather(seconds=30), story, judge(story))
         path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
         sign_report(path, KEY)
@@ -45,6 +47,7 @@ def test_a_proof(signed: Callable[..., Path]) -> None:
     ("changes", "wanted", "field"),
     [
         ({"verdict": "violated"}, {}, "verdict"),
+        ({"verdict": "unknown"}, {}, "verdict"),
         ({"versions": {"leasekeeper": "0.0.1"}}, {}, "release"),
         ({"ended_at_s": 1.0}, {}, "age_s"),
         ({"ended_at_s": 4e9}, {}, "age_s"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from leasekeeper.cli.chaos import FAULTS as FAULTS_OF_HELP
 from leasekeeper.errors import ConfigError, StaleToken
 from leasekeeper.testing.chaos import KINDS, Story, Told, Weather, judge, make_schedule
 from leasekeeper.testing.chaos.effects import Ledger, load_target
@@ -29,6 +30,11 @@ def test_all_kinds_come_up_and_all_can_be_done() -> None:
     """Every kind has its place in some storm, and somebody who does it."""
     seen = {b.kind for s in range(40) for b in make_schedule(s, seconds=120, ttl_s=3, replicas=3, members=3)}
     assert seen == set(KINDS) == set(FAULTS)
+
+
+def test_the_help_names_all_kinds() -> None:
+    """The command knows the kinds without loading what does them."""
+    assert tuple(KINDS) == FAULTS_OF_HELP
 
 
 def test_lanes() -> None:
@@ -70,7 +76,10 @@ def test_no_weather(fields: dict[str, Any], named: str) -> None:
         Weather(**fields)
 
 
-@pytest.mark.parametrize("named", ["nowhere:x", "json:nothing", "json", "tests.programs.targets:NOT_CALLABLE", ":x"])
+@pytest.mark.parametrize(
+    "named",
+    ["nowhere:x", "json:nothing", "tests.programs.exits:x", "json", "tests.programs.targets:NOT_CALLABLE", ":x"],
+)
 def test_no_target(named: str) -> None:
     """A name that leads to nothing callable is one clear error."""
     with pytest.raises(ConfigError, match="target"):
@@ -112,6 +121,19 @@ def test_the_ledger_has_every_attempt(tmp_path: Path) -> None:
     ]
 
 
+def test_a_target_that_ends_its_thread(tmp_path: Path) -> None:
+    """Also a target that calls sys.exit has answered: the write is in the ledger, as one of which nobody knows."""
+
+    def write(resource: str, lease: Writer, value: str) -> bool:
+        raise SystemExit(4)
+
+    ledger = Ledger(tmp_path / "ledger", Target.of(write, StaleToken), 0.0)
+    answer = ledger.write({"claim": "c", "holder": "r0", "work": "w", "gate_s": 1.0, "token": 1})
+    ledger.close()
+    assert answer == {"accepted": False, "error": "SystemExit: 4"}
+    assert ledger.busy_s == 0.0
+
+
 def test_a_line_that_was_cut_off(tmp_path: Path) -> None:
     """A kill in the middle of a line loses that line and no other."""
     path = tmp_path / "log"
@@ -149,10 +171,13 @@ def test_the_report(tmp_path: Path) -> None:
     html = page.read_text()
     assert "<script" not in html
     assert "http://" not in html.replace("http://www.w3.org/2000/svg", "")
-    svg = html[html.index("<svg") : html.index("</svg>") + 6]
+    svg = html[html.rindex("<svg") : html.rindex("</svg>") + 6]
     drawn = ET.fromstring(svg)
     titles = [title.text or "" for title in drawn.iter("{http://www.w3.org/2000/svg}title")]
     assert any(title.startswith("r0.1 owns with token 5") for title in titles)
     assert any("SUSPENDED" in title for title in titles)
     assert any("is LOST" in title for title in titles)
     assert any("write 2" in title and "refused" in title for title in titles)
+    # Each violation is listed, and leads to its mark.
+    assert 'href="#v1"' in html
+    assert [mark.get("id") for mark in drawn.iter("{http://www.w3.org/2000/svg}g")][:1] == ["v1"]

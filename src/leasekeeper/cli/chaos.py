@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from leasekeeper.cli.command import lease_command
-from leasekeeper.cli.exits import DONE, NEGATIVE
+from leasekeeper.cli.exits import DONE, NEGATIVE, UNAVAILABLE
 from leasekeeper.cli.output import json_line, print_table, styled
 from leasekeeper.cli.settings import Settings
 from leasekeeper.errors import ConfigError
 
 if TYPE_CHECKING:
     from leasekeeper.guards.signing import Ed25519Key
-    from leasekeeper.testing.chaos import Verdict, Weather
+    from leasekeeper.testing.chaos import Story, Verdict, Weather
 
 DEFAULT_SECONDS = 60.0
+# As leasekeeper.testing.chaos.KINDS, which takes long to import.
+FAULTS = (
+    *("kill", "freeze", "blackhole", "cut", "requests-lost", "replies-lost", "slow-network", "clock-jump"),
+    *("member-killed", "member-apart", "leader-apart", "leader-mute", "leader-deaf", "leader-frozen", "leader-moved"),
+    *("quorum-lost", "all-killed", "slow-server", "revoked", "broken", "compaction", "no-space", "restore"),
+)
 
 
 @lease_command("chaos", timeout_help="Not used here: a storm takes --seconds and about a minute more.")
@@ -34,7 +41,11 @@ DEFAULT_SECONDS = 60.0
 @click.option("--members", type=int, default=3, metavar="N", help="Members of etcd: 1, 3 or 5; default 3.")
 @click.option("--ttl", type=float, default=3.0, metavar="S", help="TTL of the lease, whole seconds; default 3.")
 @click.option(
-    "--fault", "kinds", multiple=True, metavar="KIND", help="Only this kind of fault, may be repeated; default all."
+    "--fault",
+    "kinds",
+    multiple=True,
+    metavar="KIND",
+    help=f"Only this kind of fault, may be repeated; default all: {', '.join(FAULTS)}.",
 )
 @click.option(
     "--target",
@@ -70,24 +81,41 @@ def command(
 
     Starts its own etcd members, replica processes, network faults and a guarded resource on this machine; needs no other
     etcd and touches none. A checker that knows nothing of how leasekeeper works then reads the resource's ledger and etcd.
-    Exits with 1 if a promise was broken. The same seed makes the same faults at the same times.
+    Exits with 1 if a promise was broken, with 69 if the resource ended and nothing can be said. The same seed makes the same
+    faults at the same times.
     """
     from leasekeeper.testing.chaos import Storm, Weather, judge, sign_report
     from leasekeeper.testing.chaos.report import as_json, write
 
     key = _key(key_file, report)
     weather = Weather(ttl_s=ttl, kinds=kinds, **wanted)  # type: ignore[arg-type]
+    _try_folder(report)
     story = Storm(weather, lambda line: click.echo(line, err=True)).run()
     verdict = judge(story)
+    if settings.as_json:
+        json_line(as_json(weather, story, verdict))
+    else:
+        _tell(weather, story, verdict)
+    # Told before it is written: a disk that is full takes nothing away from the verdict.
     if report is not None:
         written = write(report, weather, story, verdict)
         for path in (*written, sign_report(written[0], key)) if key else written:
             click.echo(f"written to {path}", err=True)
-    if settings.as_json:
-        json_line(as_json(weather, story, verdict))
-    else:
-        _tell(weather, verdict)
-    return DONE if verdict.ok else NEGATIVE
+    return {"kept": DONE, "violated": NEGATIVE, "unknown": UNAVAILABLE}[verdict.word]
+
+
+def _try_folder(report: Path | None) -> None:
+    """That nothing can be written is said before a storm, not after it."""
+    if report is None:
+        return
+    try:
+        report.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=report):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            field="--report", value=str(report), expected=f"a directory to write into ({error.strerror})"
+        ) from None
 
 
 def _key(path: Path | None, report: Path | None) -> Ed25519Key | None:
@@ -107,21 +135,30 @@ def _key(path: Path | None, report: Path | None) -> Ed25519Key | None:
     return Ed25519Key.from_pem(path.stem, pem)
 
 
-def _tell(weather: Weather, verdict: Verdict) -> None:
+def _tell(weather: Weather, story: Story, verdict: Verdict) -> None:
     figures = dataclasses.asdict(verdict.figures)
     rows = [
         (styled(name.removesuffix("_s").replace("_", " ")), styled(_shown(value))) for name, value in figures.items()
     ]
     print_table(("WHAT", "HOW MUCH"), rows)
     click.echo()
+    for name, why in story.left_out.items():
+        click.echo(f"left out: {name}: {why}")
     for what in verdict.violations:
         click.echo(f"VIOLATED: {what}")
-    click.echo(f"seed {weather.seed}: " + ("every promise was kept" if verdict.ok else "a promise was broken"))
+    if verdict.unjudged:
+        click.echo(f"NOT JUDGED: {verdict.unjudged}")
+    words = {
+        "kept": "every promise was kept",
+        "violated": "a promise was broken",
+        "unknown": "whether every promise was kept cannot be said",
+    }
+    click.echo(f"seed {weather.seed}: {words[verdict.word]}")
 
 
 def _shown(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {count}" for name, count in value.items())
+        return ", ".join(f"{name} {count}" for name, count in value.items()) or "none"
     if isinstance(value, tuple):
-        return ", ".join(f"{seconds:.1f} s" for seconds in value)
+        return ", ".join(f"{seconds:.1f} s" for seconds in value) or "none"
     return f"{value:.1f} s" if isinstance(value, float) else str(value)

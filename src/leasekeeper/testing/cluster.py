@@ -27,7 +27,7 @@ from leasekeeper.errors import ConfigError, Misuse, Unavailable
 from leasekeeper.testing import dialers, ports
 from leasekeeper.testing.binary import EtcdBinary, find_etcd, from_path
 from leasekeeper.testing.flags import Membership
-from leasekeeper.testing.proxy import FaultProxy
+from leasekeeper.testing.proxy import FaultProxy, Way
 from leasekeeper.testing.server import IN_USE, EtcdServer, ServerOptions
 
 if TYPE_CHECKING:
@@ -207,9 +207,25 @@ class EtcdCluster:
 
     # -- partitions
 
-    def isolate(self, i: int, *, how: Literal["blackhole", "cut"] = "blackhole") -> None:
-        """Cut member ``i`` off from all others; see ``partition``."""
-        self.partition({i}, set(range(self._n)) - {i}, how=how)
+    def isolate(
+        self, i: int, *, how: Literal["blackhole", "cut"] = "blackhole", way: Literal["both", "to", "from"] = "both"
+    ) -> None:
+        """Cut member ``i`` off from all others; see ``partition``.
+
+        With one ``way`` only what is said ``to`` the member, or what comes ``from`` it, is lost; the other direction passes.
+        ConfigError for one way of a ``cut``, which ends connections and so has none.
+        """
+        others = set(range(self._n)) - {i}
+        if way == "both":
+            self.partition({i}, others, how=how)
+            return
+        if how == "cut" or way not in ("to", "from"):
+            raise ConfigError(field="way", value=way, expected="'both'; with how='blackhole' also 'to' or 'from'")
+        self._check_lanes()
+        # On a connection that the member has dialled it is the client, on one that it was dialled on the server.
+        for other in others:
+            self._proxies[other].blackhole(Way.TO_CLIENT if way == "to" else Way.TO_SERVER, lane=str(i))
+            self._proxies[i].blackhole(Way.TO_SERVER if way == "to" else Way.TO_CLIENT, lane=str(other))
 
     def partition(self, *groups: Collection[int], how: Literal["blackhole", "cut"] = "blackhole") -> None:
         """Let nothing pass between members of different groups, until ``heal()``.
@@ -222,8 +238,7 @@ class EtcdCluster:
         named = [i for group in groups for i in group]
         if len(set(named)) < len(named) or not set(named) <= set(range(self._n)):
             raise ConfigError(field="groups", value=groups, expected=f"each of 0 to {self._n - 1} once at most")
-        if not self._tells_apart:
-            raise Misuse("partitions between members need Linux and its socket diagnosis, sock_diag(7)")
+        self._check_lanes()
         for one, other in itertools.permutations(groups, 2):
             for dialled, dialling in itertools.product(one, other):
                 proxy = self._proxies[dialled]
@@ -231,6 +246,10 @@ class EtcdCluster:
                     proxy.cut(lane=str(dialling))
                 else:
                     proxy.blackhole(lane=str(dialling))
+
+    def _check_lanes(self) -> None:
+        if not self._tells_apart:
+            raise Misuse("partitions between members need Linux and its socket diagnosis, sock_diag(7)")
 
     def heal(self) -> None:
         """End every partition. Connections between members are reset, so they talk again at once."""

@@ -3,19 +3,21 @@
 It knows the promises and nothing of how they are kept. A *violation* is something that cannot have another explanation: times
 are compared only where each was taken on its safe side (see `records`). What an operator's hand explains (a claim deleted over
 its owner's head leaves both sides' gates open until the news arrives) is counted, and is no violation; what the resource
-accepted has no such excuse.
+accepted has no such excuse. Where too little happened to say anything (the resource ended, or took nothing), that is said, and
+neither that the promises were kept nor that one was broken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
+from typing import Literal
 
 from leasekeeper.testing.chaos.records import Attempt, Operation, Story, Told
 from leasekeeper.testing.chaos.schedule import KINDS
 
-__all__ = ["Figures", "Verdict", "judge"]
+__all__ = ["Figures", "Verdict", "Violation", "judge"]
 
 OWNING = ("owner", "HELD", "SUSPENDED")
 OVER = ("LOST", "RELEASED", "lost", "released")
@@ -49,112 +51,167 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What is to be said of a storm. ``violations`` are sentences, each naming who, which tokens, and when."""
+class Violation:
+    """A promise that was broken, in a sentence that names who, which tokens, and when. ``who``: a replica, etcd or resource."""
 
-    violations: tuple[str, ...]
+    what: str
+    at_s: float
+    who: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is to be said of a storm. ``unjudged`` is why its promises cannot be said to have been kept; "" where they can."""
+
+    broken: tuple[Violation, ...]
     figures: Figures
+    unjudged: str = ""
+
+    @property
+    def violations(self) -> tuple[str, ...]:
+        """What was broken, as sentences."""
+        return tuple(each.what for each in self.broken)
+
+    @property
+    def word(self) -> Literal["kept", "violated", "unknown"]:
+        """The verdict in one word."""
+        if self.broken:
+            return "violated"
+        return "unknown" if self.unjudged else "kept"
 
     @property
     def ok(self) -> bool:
-        """Whether every promise was kept."""
-        return not self.violations
+        """Whether every promise was kept, and that could be seen."""
+        return self.word == "kept"
 
 
 def judge(story: Story) -> Verdict:
     """Look at everything that was written down."""
-    removed = {token: o.at_s for o in reversed(story.operations) if o.kind in HANDS for token in o.tokens}
+    # Reversed, so that of several hands on one claim the first counts; when it was done is known only afterwards.
+    removed = {token: o.until_s for o in reversed(story.operations) if o.kind in HANDS for token in o.tokens}
     gates = list(_gates(story, removed))
     violations = [
         *_ledger(story.attempts),
         *_tokens(story.told),
+        *_strangers(story),
         *(what for what, explained in gates if not explained),
         *_turns(story),
         *_left(story),
-        *story.deaths,
+        *(Violation(f"{line.who} {line.detail}", line.at_s, line.who) for line in story.deaths),
     ]
-    return Verdict(tuple(violations), _figures(story, sum(explained for _, explained in gates)))
+    return Verdict(tuple(violations), _figures(story, sum(explained for _, explained in gates)), _unjudged(story))
+
+
+def _unjudged(story: Story) -> str:
+    """Why nothing can be said; a storm in which the resource took nothing has tried nothing."""
+    if story.stopped or any(attempt.accepted for attempt in story.attempts):
+        return story.stopped
+    first = next((f": {attempt.error}" for attempt in story.attempts if attempt.error), "")
+    return f"the resource took none of {len(story.attempts)} writes{first}"
 
 
 # ---------------------------------------------------------------- violations
 
 
-def _ledger(attempts: list[Attempt]) -> Iterator[str]:
+def _ledger(attempts: list[Attempt]) -> Iterator[Violation]:
     """The resource: no older owner after a newer one (G4), nothing refused without a reason, no line missing."""
     newest: Attempt | None = None
+    # Of a write that failed nobody knows whether the resource took it: it excuses a refusal, and forbids nothing.
+    doubtful: tuple[int, set[str]] = (-1, set())
     for before, attempt in zip([None, *attempts], attempts, strict=False):
         if attempt.number != (before.number if before else 0) + 1:
-            yield f"the ledger misses lines before {attempt.number}"
+            yield Violation(f"the ledger misses lines before {attempt.number}", attempt.at_s, "resource")
         # The rule once more in words of its own: a checker that asked leasekeeper's would share its faults.
         fits = newest is None or attempt.token > newest.token
         fits |= newest is not None and (attempt.token, attempt.claim) == (newest.token, newest.claim)
+        what = f"write {attempt.number} of {attempt.holder} with token {attempt.token} was"
         if attempt.accepted and not fits:
             assert newest is not None
-            yield (
-                f"write {attempt.number} of {attempt.holder} with token {attempt.token} was accepted at {attempt.at_s:.2f} s"
-                f" after one of {newest.holder} with token {newest.token}"
-            )
-        if not attempt.accepted and not attempt.error and fits:
-            yield f"write {attempt.number} of {attempt.holder} with token {attempt.token} was refused after nobody newer's"
+            what += f" accepted at {attempt.at_s:.2f} s after one of {newest.holder} with token {newest.token}"
+            yield Violation(what, attempt.at_s, "resource")
+        sure = attempt.token > doubtful[0] or (attempt.token, {attempt.claim}) == doubtful
+        if not attempt.accepted and not attempt.error and fits and sure:
+            yield Violation(f"{what} refused after nobody newer's", attempt.at_s, "resource")
         if attempt.accepted and (newest is None or attempt.token >= newest.token):
             newest = attempt
+        if attempt.error and attempt.token >= doubtful[0]:
+            others = doubtful[1] if attempt.token == doubtful[0] else set()
+            doubtful = (attempt.token, others | {attempt.claim})
 
 
-def _tokens(told: list[Told]) -> Iterator[str]:
-    """No token is ever given to two claims (G2)."""
-    claims: dict[int, Told] = {}
+def _tokens(told: list[Told]) -> Iterator[Violation]:
+    """No token is ever given twice, to whomever and for whichever claim (G2)."""
+    given: dict[int, Told] = {}
     for line in told:
         if line.what == "owner":
-            first = claims.setdefault(line.token, line)
-            if first.claim != line.claim:
-                yield f"token {line.token} was given to {first.who} at {first.at_s:.2f} s and to {line.who} at {line.at_s:.2f} s"
+            first = given.setdefault(line.token, line)
+            if first is not line:
+                once, again = (f"to {each.who} at {each.at_s:.2f} s" for each in (first, line))
+                yield Violation(f"token {line.token} was given {once} and {again}", line.at_s, line.who)
 
 
-def _gates(story: Story, removed: dict[int, float]) -> Iterator[tuple[str, bool]]:
+def _strangers(story: Story) -> Iterator[Violation]:
+    """Nobody passes a gate with a token or a claim that it did not come to own (G1)."""
+    owned = {(line.who, line.token, line.claim) for line in story.told if line.what == "owner"}
+    for attempt in story.attempts:
+        whose = (attempt.holder, attempt.token, attempt.claim)
+        if whose not in owned:
+            owned.add(whose)  # once is enough
+            what = (
+                f"{attempt.holder} wrote with token {attempt.token} at {attempt.at_s:.2f} s, which it never came to own"
+            )
+            yield Violation(what, attempt.at_s, attempt.holder)
+
+
+def _gates(story: Story, removed: dict[int, float]) -> Iterator[tuple[Violation, bool]]:
     """No gate lets through an owner after the next one has acquired, or after it was told that it is over (G1, G3, G5).
 
     With each, whether an operator's hand explains it: for a while only, because held keys are read back once in a TTL.
     """
     news_s = NEWS_TTLS * story.ttl_s
-    owners = sorted((line.token, line.at_s, line.who) for line in story.told if line.what == "owner")
+    next_of = _followers(story.told)
     over = {line.token: line for line in reversed(story.told) if line.what in OVER}
-    # The earliest that anybody said to own a larger token than the one at this place.
-    later: list[tuple[float, int, str]] = []
-    soonest: tuple[float, int, str] = (float("inf"), 0, "")
-    for token, at_s, who in reversed(owners):
-        later.append(soonest)
-        soonest = min(soonest, (at_s, token, who))
-    next_of = {token: after for (token, _, _), after in zip(reversed(owners), later, strict=True)}
     for attempt in story.attempts:
         at_s, token, who = next_of.get(attempt.token, (float("inf"), 0, ""))
+        passed = f"{attempt.holder} passed its gate with token {attempt.token}"
         if attempt.gate_s > at_s:
-            what = (
-                f"{attempt.holder} passed its gate with token {attempt.token} at {attempt.gate_s:.2f} s or later,"
-                f" but {who} owned token {token} since {at_s:.2f} s"
-            )
-            yield what, attempt.gate_s <= removed.get(attempt.token, float("-inf")) + news_s
+            what = f"{passed} at {attempt.gate_s:.2f} s or later, but {who} owned token {token} since {at_s:.2f} s"
+            excused = attempt.gate_s <= removed.get(attempt.token, float("-inf")) + news_s
+            yield Violation(what, attempt.gate_s, attempt.holder), excused
         end = over.get(attempt.token)
         if end is not None and end.who == attempt.holder and attempt.gate_s > end.at_s:
-            yield (
-                f"{attempt.holder} passed its gate with token {attempt.token} after it was {end.what} at {end.at_s:.2f} s",
-                False,
-            )
+            what = f"{passed} after it was {end.what} at {end.at_s:.2f} s"
+            yield Violation(what, attempt.gate_s, attempt.holder), False
 
 
-def _turns(story: Story) -> Iterator[str]:
-    """When the faults are over everybody gets a turn."""
+def _followers(told: list[Told]) -> dict[int, tuple[float, int, str]]:
+    """For each token the earliest that anybody said to own a larger one: when, which, and who."""
+    followers: dict[int, tuple[float, int, str]] = {}
+    soonest: tuple[float, int, str] = (float("inf"), 0, "")
+    owners = sorted(((line.token, line.at_s, line.who) for line in told if line.what == "owner"), reverse=True)
+    for token, group in groupby(owners, key=lambda owner: owner[0]):
+        followers[token] = soonest
+        soonest = min([soonest, *((at_s, token, who) for _, at_s, who in group)])
+    return followers
+
+
+def _turns(story: Story) -> Iterator[Violation]:
+    """When the faults are over everybody gets a turn. A storm that was broken off says nothing of that."""
+    if story.stopped:
+        return
     had = {line.who.partition(".")[0] for line in story.told if line.what == "owner" and line.at_s > story.calm_s}
     for number in range(story.replicas):
         if f"r{number}" not in had:
-            yield f"r{number} got no turn in {story.end_s - story.calm_s:.0f} s after the faults were over"
+            what = f"r{number} got no turn in {story.end_s - story.calm_s:.0f} s after the faults were over"
+            yield Violation(what, story.end_s, f"r{number}")
 
 
-def _left(story: Story) -> Iterator[str]:
+def _left(story: Story) -> Iterator[Violation]:
     """No key and no lease is left behind."""
     for key in story.residue.claims:
-        yield f"the claim {key} was left when its TTL was out"
+        yield Violation(f"the claim {key} was left when its TTL was out", story.end_s, "etcd")
     for lease in story.residue.leases:
-        yield f"the lease {lease} was left when its TTL was out"
+        yield Violation(f"the lease {lease} was left when its TTL was out", story.end_s, "etcd")
 
 
 # ---------------------------------------------------------------- figures

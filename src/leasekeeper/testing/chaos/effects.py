@@ -5,6 +5,7 @@ Run as ``python -m leasekeeper.testing.chaos.effects CONFIG``. It knows nothing 
 decided. The usual one is the fence rule over one number in memory; somebody's own is named as ``module:attribute`` and is the
 same that `leasekeeper.testing.assert_fenced` takes: ``write(resource, lease, value)``, or an object with such a method (a class
 is called first). It refuses by StaleToken, or by returning False. Writes come twice, and late, as they do to a real resource.
+A write that hangs, and a ledger that cannot be written, end this process, and with it the storm.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import os
 import socketserver
 import sys
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from leasekeeper.clock import boottime
 from leasekeeper.errors import ConfigError, StaleToken
@@ -27,6 +30,10 @@ __all__ = ["Fenced", "Ledger", "load_target"]
 
 NAME = "effect"
 LINE_MAX = 4096
+# A write takes far less on any machine that can hold a lease.
+WRITE_MAX_S = 30.0
+WATCH_S = 0.5
+FAILED = 3
 
 
 class Fenced:
@@ -54,8 +61,9 @@ def load_target(named: str) -> Target:
         for part in attribute.split("."):
             found = getattr(found, part)
         return Target.of(found() if isinstance(found, type) else found, StaleToken)
-    except (ImportError, AttributeError, TypeError, ValueError, ConfigError) as error:
-        expected = f"module:attribute of an adapter as assert_fenced takes it ({error})"
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a module of somebody else's may do whatever it likes
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        expected = f"module:attribute of an adapter as assert_fenced takes it ({why})"
         raise ConfigError(field="target", value=named, expected=expected) from None
 
 
@@ -68,13 +76,22 @@ class Ledger:
         self._zero_s = zero_s
         self._turn = threading.Lock()
         self._number = 0
+        self._since_s: float | None = None
+
+    @property
+    def busy_s(self) -> float:
+        """For how long the target has been at its present write."""
+        since_s = self._since_s
+        return 0.0 if since_s is None else boottime() - since_s
 
     def write(self, request: dict[str, Any]) -> dict[str, Any]:
         """What became of a write; it is on the disk."""
         lease = Writer(str(request["holder"]), int(request["token"]), str(request["claim"]), NAME)
         work = str(request["work"])
         with self._turn:
+            self._since_s = boottime()
             accepted, error = self._decide(lease, work)
+            self._since_s = None
             self._number += 1
             line = {
                 "number": self._number,
@@ -101,7 +118,7 @@ class Ledger:
             return self._target.write(NAME, lease, work) is not False, ""
         except StaleToken:
             return False, ""
-        except Exception as error:  # noqa: BLE001 - the target is somebody else's: its failure is a fact of the ledger
+        except BaseException as error:  # noqa: BLE001 - the target is somebody else's: its failure is a fact of the ledger
             return False, f"{type(error).__name__}: {error}"[:200]
 
 
@@ -111,12 +128,33 @@ def serve(ledger: Ledger) -> socketserver.ThreadingTCPServer:
     class Session(socketserver.StreamRequestHandler):
         def handle(self) -> None:
             line = self.rfile.readline(LINE_MAX)
-            if line.endswith(b"\n"):
-                self.wfile.write(json.dumps(ledger.write(json.loads(line))).encode() + b"\n")
+            if not line.endswith(b"\n"):
+                return
+            try:
+                answer = ledger.write(json.loads(line))
+            except OSError as error:
+                # What was decided and is not written down can never be judged.
+                end(f"the ledger cannot be written: {error}")
+            with suppress(OSError):  # who asked may be dead
+                self.wfile.write(json.dumps(answer).encode() + b"\n")
 
     server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Session)
     server.daemon_threads = True
     return server
+
+
+def end(why: str) -> NoReturn:
+    """End this process at once, from whichever thread, and say why."""
+    os.write(2, f"\n{why}\n".encode())
+    os._exit(FAILED)
+
+
+def watch(ledger: Ledger) -> None:
+    """End this process when a write hangs: nothing that comes after it could be judged."""
+    while True:
+        time.sleep(WATCH_S)
+        if ledger.busy_s > WRITE_MAX_S:
+            end(f"a write did not return within {WRITE_MAX_S:g} s")
 
 
 def main() -> None:
@@ -124,6 +162,7 @@ def main() -> None:
     config = json.loads(sys.argv[1])
     sys.path[:0] = config["path"]
     ledger = Ledger(Path(config["ledger"]), load_target(config["target"]), config["zero_s"])
+    threading.Thread(target=watch, args=(ledger,), name="leasekeeper-chaos-watch", daemon=True).start()
     server = serve(ledger)
     port = Path(config["port"])
     draft = port.with_suffix(".new")

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from leasekeeper.errors import LeasekeeperError
+from leasekeeper.testing.chaos.operator import eventually
 from leasekeeper.testing.proxy import Fault, Way
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ __all__ = ["FAULTS", "Hit", "strike"]
 HOUR_S = 3600.0
 FILL_TRIES = 200
 RESTORE_REST_S = 2.0
+EPOCH_S = 60.0
 
 
 def _nothing() -> None:
@@ -129,8 +131,16 @@ def _killed(stage: Stage, members: list[int]) -> Hit:
 
 
 def _member_apart(stage: Stage, blow: Blow) -> Hit:
-    member = blow.target or 0
-    stage.cluster.isolate(member)
+    return _apart(stage, blow.target or 0)
+
+
+def _leader_apart(stage: Stage, _: Blow, way: Literal["both", "to", "from"] = "both") -> Hit | None:
+    leader = stage.cluster.leader()
+    return None if leader is None else _apart(stage, leader, way)
+
+
+def _apart(stage: Stage, member: int, way: Literal["both", "to", "from"] = "both") -> Hit:
+    stage.cluster.isolate(member, way=way)
 
     def undo() -> None:
         stage.cluster.heal()
@@ -185,8 +195,13 @@ def _on_owner(act: Callable[[Stage, Claim], object]) -> Strike:
         claims = stage.operator.claims()
         if not claims:
             return None
-        act(stage, claims[0])
-        return Hit(claims[0].holder, tokens=(stage.operator.token_of(claims[0]),))
+        tokens = (stage.operator.token_of(claims[0]),)
+        try:
+            act(stage, claims[0])
+        except LeasekeeperError as error:
+            # It may have been done all the same, and explains then what follows.
+            return Hit(claims[0].holder, tokens=tokens, detail=f"perhaps: {error}"[:200])
+        return Hit(claims[0].holder, tokens=tokens)
 
     return strike
 
@@ -196,10 +211,13 @@ def _compaction(stage: Stage, _: Blow) -> Hit:
     return Hit("etcd")
 
 
-def _no_space(stage: Stage, _: Blow) -> Hit | None:
-    if not stage.operator.fill_up(FILL_TRIES):
-        return None
-    return Hit("etcd", stage.operator.make_room)
+def _no_space(stage: Stage, _: Blow) -> Hit:
+    try:
+        detail = "" if stage.operator.fill_up(FILL_TRIES) else "not full"
+    except LeasekeeperError as error:
+        detail = f"perhaps: {error}"[:200]
+    # Room is made whatever happened: an alarm that nobody takes back stops all writes for ever.
+    return Hit("etcd", stage.operator.make_room, detail=detail)
 
 
 def _restore(stage: Stage, _: Blow) -> Hit:
@@ -209,7 +227,7 @@ def _restore(stage: Stage, _: Blow) -> Hit:
     stage.rest(stage.ttl_s + RESTORE_REST_S)
     stage.cluster.restore(stage.backup)
     tokens = stage.tokens()
-    number = stage.operator.raise_epoch(max(tokens, default=1))
+    number = eventually(lambda: stage.operator.raise_epoch(max(tokens, default=1)), EPOCH_S)
     for actor in stage.actors:
         actor.reconnect()
     return Hit("etcd", tokens=tokens, detail=f"the epoch is {number}")
@@ -226,6 +244,9 @@ FAULTS: dict[str, Strike] = {
     "clock-jump": _to_replica(_clock_jump),
     "member-killed": _member_killed,
     "member-apart": _member_apart,
+    "leader-apart": _leader_apart,
+    "leader-mute": partial(_leader_apart, way="from"),
+    "leader-deaf": partial(_leader_apart, way="to"),
     "leader-frozen": _leader_frozen,
     "leader-moved": _leader_moved,
     "quorum-lost": _quorum_lost,
@@ -240,9 +261,14 @@ FAULTS: dict[str, Strike] = {
 
 
 def strike(stage: Stage, blow: Blow) -> Hit | str:
-    """Do a blow: the hit, or why it came to nothing."""
+    """Do a blow: the hit, or why it came to nothing.
+
+    A restore that fails is not passed over: half of it done, no promise holds. Its error ends the storm.
+    """
     try:
         hit = FAULTS[blow.kind](stage, blow)
     except LeasekeeperError as error:
+        if blow.kind == "restore":
+            raise
         return f"{type(error).__name__}: {error}"[:200]
-    return hit if hit is not None else "nobody to strike"
+    return hit if hit is not None else "nobody to strike who is not struck already"

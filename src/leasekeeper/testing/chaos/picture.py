@@ -11,23 +11,37 @@ from leasekeeper.testing.chaos.schedule import KINDS
 
 __all__ = ["page"]
 
-LEFT, RIGHT, TOP = 96.0, 24.0, 34.0
+LEFT, RIGHT, TOP = 14.0, 24.0, 50.0
+NAMES = 84.0
 PX_PER_S = 16.0
-WIDTH_MIN = 1000.0
-LANE, FAULT = 58.0, 14.0
+WIDTH_MIN = 1300.0
+# Browsers draw no wider ones.
+WIDTH_MAX = 30_000.0
+LANE, FAULT, ETCD_FAULT = 58.0, 14.0, 28.0
 BAR = 20.0
-LABEL_PX = 6.2
-# Colour-blind safe (Okabe and Ito).
-HUES = ("#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#8c6bb1", "#44aa99", "#999933", "#aa4499")
+LABEL_PX = 6.4
+BADGE_PX = 18.0
+LISTED_MAX = 100
+# Of a label as many characters are worth showing.
+SHORT = 4
+# To be told apart by the colour-blind, and from what has a meaning of its own: amber, grey and red.
+HUES = ("#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#8c564b", "#8c6bb1", "#44aa99", "#999933", "#332288")
+HOLD, STRUCK, RED = "#f2b134", "#c9ced6", "#b3001b"
 STYLE = """
-body{font:14px/1.45 system-ui,sans-serif;margin:24px;color:#1c2330;background:#fff;max-width:1400px}
-h1{font-size:20px;margin:0 0 4px} .ok{color:#00704f} .bad{color:#b3001b}
-code{background:#f1f3f6;padding:2px 5px;border-radius:3px}
-.scroll{overflow-x:auto;border:1px solid #dde1e7;border-radius:6px;margin:14px 0} table{border-collapse:collapse}
-td{padding:2px 18px 2px 0;vertical-align:top} td:last-child{font-variant-numeric:tabular-nums}
-.columns{display:flex;gap:48px;flex-wrap:wrap} .legend span{margin-right:18px;white-space:nowrap}
+body{font:14px/1.45 system-ui,sans-serif;margin:24px;color:#1c2330;background:#fff;max-width:1500px}
+h1{font-size:20px;margin:0 0 4px} .ok{color:#00704f} .bad{color:#b3001b} .unknown{color:#8a5a00}
+code{background:#f1f3f6;padding:2px 5px;border-radius:3px} ol a{color:inherit}
+.scroll{overflow-x:auto;border:1px solid #dde1e7;border-radius:6px;margin:14px 0;display:flex}
+.scroll svg{flex:none} .names{position:sticky;left:0;background:#fff;border-right:1px solid #dde1e7}
+table{border-collapse:collapse} td,th{padding:2px 18px 2px 0;vertical-align:top;text-align:left}
+td.n{font-variant-numeric:tabular-nums} .columns{display:flex;gap:48px;flex-wrap:wrap;align-items:flex-start}
+.legend span{margin-right:18px;white-space:nowrap}
 .chip{display:inline-block;width:14px;height:11px;border-radius:2px;margin-right:5px;vertical-align:-1px}
 svg text{font:11px system-ui,sans-serif;fill:#1c2330} svg .dim{fill:#6b7482} svg .lane{font-weight:600;font-size:12px}
+svg .in{fill:#fff;paint-order:stroke;stroke:rgba(0,0,0,.45);stroke-width:2px}
+svg .badge{fill:#fff;font-weight:600;text-anchor:middle} svg g:target line{stroke-width:5}
+@media print{body{margin:0;-webkit-print-color-adjust:exact;print-color-adjust:exact}
+.scroll{overflow:visible;border:0} .scroll .time{flex:1 1 auto;min-width:0;height:auto} .names{position:static}}
 """
 
 
@@ -36,7 +50,7 @@ class _Drawing:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = max(seconds, 1.0)
-        self.scale = max(PX_PER_S, (WIDTH_MIN - LEFT - RIGHT) / self.seconds)
+        self.scale = max(min(PX_PER_S, WIDTH_MAX / self.seconds), (WIDTH_MIN - LEFT - RIGHT) / self.seconds)
         self.parts: list[str] = []
 
     def x(self, at_s: float) -> float:
@@ -51,14 +65,17 @@ class _Drawing:
             f"<title>{escape(about)}</title></rect>"
         )
 
-    def label(self, begin_s: float, end_s: float, y: float, text: str, fill: str = "#fff") -> None:
-        """A word inside a bar, if it fits."""
-        if (self.x(end_s) - self.x(begin_s)) > len(text) * LABEL_PX + 6:
-            self.text(self.x(begin_s) + 4, y, text, fill=fill)
+    def label(self, begin_s: float, end_s: float, y: float, text: str, *, css: str = "", tail: bool = False) -> None:
+        """A word from one moment to another, or as much of its beginning as fits, or of its end (``tail``)."""
+        most = int((self.x(end_s) - self.x(begin_s) - 6) / LABEL_PX)
+        if len(text) > most:
+            text = f"\u2026{text[len(text) - most + 1 :]}" if tail else f"{text[: most - 1]}\u2026"
+        if most >= min(SHORT, len(text)):
+            self.text(self.x(begin_s) + 3, y, text, css=css)
 
-    def text(self, x: float, y: float, text: str, *, fill: str = "", css: str = "") -> None:
+    def text(self, x: float, y: float, text: str, *, css: str = "") -> None:
         """A word anywhere."""
-        style = (f' style="fill:{fill}"' if fill else "") + (f' class="{css}"' if css else "")
+        style = f' class="{css}"' if css else ""
         self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}"{style}>{escape(text)}</text>')
 
     def line(self, at_s: float, top: float, bottom: float, stroke: str, about: str = "", width: float = 1.0) -> None:
@@ -81,25 +98,40 @@ class _Drawing:
 
 def page(report: dict[str, Any], story: Story, verdict: Verdict) -> str:
     """The whole page."""
-    word, css = ("Every promise was kept", "ok") if verdict.ok else ("A promise was broken", "bad")
-    broken = "".join(f'<li class="bad">{escape(what)}</li>' for what in verdict.violations)
+    word, css = {
+        "kept": ("Every promise was kept", "ok"),
+        "violated": ("A promise was broken", "bad"),
+        "unknown": ("Whether every promise was kept cannot be said", "unknown"),
+    }[verdict.word]
     versions = ", ".join(f"{name} {value}" for name, value in report["versions"].items())
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         f"<title>leasekeeper chaos, seed {story.seed}</title><style>{STYLE}</style>"
         f'<h1 class="{css}">{word}</h1><div>{escape(versions)}</div>'
-        f"<p><code>{escape(report['command'])}</code></p><ul>{broken}</ul>"
-        f'<div class="legend">{_legend()}</div><div class="scroll">{_timeline(story)}</div>'
+        f"<p><code>{escape(report['command'])}</code></p>{_broken(verdict)}"
+        f'<div class="legend">{_legend()}</div><div class="scroll">{_timeline(story, verdict)}</div>'
         f'<div class="columns">{_figures(report["figures"])}{_faults(report)}</div></html>\n'
     )
+
+
+def _broken(verdict: Verdict) -> str:
+    """What is to be said against the storm; each violation leads to its mark in the timeline."""
+    items = "".join(
+        f'<li class="bad"><a href="#v{number}">{escape(each.what)}</a></li>'
+        for number, each in enumerate(verdict.broken[:LISTED_MAX], 1)
+    )
+    more = len(verdict.broken) - LISTED_MAX
+    rest = f'<p class="bad">and {more} more, see report.json</p>' if more > 0 else ""
+    unjudged = f'<p class="unknown">{escape(verdict.unjudged)}</p>' if verdict.unjudged else ""
+    return f"{unjudged}<ol>{items}</ol>{rest}" if items else unjudged
 
 
 def _legend() -> str:
     chips = [
         (HUES[0], "owns, HELD (a colour for each replica)"),
-        ("#f2b134", "SUSPENDED"),
-        ("#c9ced6", "a fault"),
-        ("#b3001b", "LOST; &times; a refused write"),
+        (HOLD, "SUSPENDED"),
+        (STRUCK, "a fault"),
+        (RED, "LOST; &times; a refused write; a number: a broken promise"),
     ]
     return "".join(f'<span><i class="chip" style="background:{hue}"></i>{text}</span>' for hue, text in chips)
 
@@ -110,13 +142,15 @@ def _figures(figures: dict[str, Any]) -> str:
         if name == "faults":
             continue
         shown = ", ".join(f"{each:.1f}" for each in value) if isinstance(value, tuple | list) else value
-        rows.append(f"<tr><td>{escape(name.replace('_s', ' (s)').replace('_', ' '))}</td><td>{shown or 0}</td></tr>")
+        rows.append(
+            f"<tr><td>{escape(name.replace('_s', ' (s)').replace('_', ' '))}</td><td class=n>{shown or 0}</td></tr>"
+        )
     return f"<table>{''.join(rows)}</table>"
 
 
 def _faults(report: dict[str, Any]) -> str:
     rows = [
-        f"<tr><td>{escape(name)}</td><td>{count}</td><td>{escape(KINDS[name].about)}</td></tr>"
+        f"<tr><td>{escape(name)}</td><td class=n>{count}</td><td>{escape(KINDS[name].about)}</td></tr>"
         for name, count in report["figures"]["faults"].items()
     ]
     rows += [
@@ -129,35 +163,61 @@ def _faults(report: dict[str, Any]) -> str:
 # ---------------------------------------------------------------- the drawing
 
 
-def _timeline(story: Story) -> str:
+def _timeline(story: Story, verdict: Verdict) -> str:
+    """Two drawings side by side: the names of the lanes, which stay where they are, and the lanes, which may be scrolled."""
     lanes = ["etcd", *(f"r{number}" for number in range(story.replicas)), "resource"]
     tops = {name: TOP + number * LANE for number, name in enumerate(lanes)}
     bottom = TOP + len(lanes) * LANE
-    drawing = _Drawing(story.end_s)
+    drawing, names = _Drawing(story.end_s), _Drawing(story.end_s)
+    width, height = drawing.x(drawing.seconds) + RIGHT, bottom + 6
     _axis(drawing, bottom, story)
     for name, top in tops.items():
-        drawing.text(12, top + 32, name, css="lane")
-        drawing.parts.append(
-            f'<line x1="0" x2="{drawing.x(drawing.seconds) + RIGHT:.0f}" y1="{top:.0f}" y2="{top:.0f}" stroke="#e6e9ee"/>'
-        )
+        names.text(12, top + 32, name, css="lane")
+        for each, right in ((names, NAMES), (drawing, width)):
+            each.parts.append(f'<line x1="0" x2="{right:.0f}" y1="{top:.0f}" y2="{top:.0f}" stroke="#e6e9ee"/>')
     _blows(drawing, story, tops)
     _owners(drawing, story, tops)
     _writes(drawing, story, tops["resource"])
-    width, height = drawing.x(drawing.seconds) + RIGHT, bottom + 6
+    _marks(drawing, verdict, tops, bottom)
+    return _svg(names, "names", "names of the lanes", NAMES, height) + _svg(drawing, "time", "timeline", width, height)
+
+
+def _svg(drawing: _Drawing, css: str, about: str, width: float, height: float) -> str:
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" role="img"'
-        f' aria-label="timeline">{"".join(drawing.parts)}</svg>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="{css}" width="{width:.0f}" height="{height:.0f}"'
+        f' viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{about}">{"".join(drawing.parts)}</svg>'
     )
+
+
+def _marks(drawing: _Drawing, verdict: Verdict, tops: dict[str, float], bottom: float) -> None:
+    """Each violation: a line through all lanes, its number above, and a ring in the lane of whom it concerns."""
+    free = 0.0
+    marks = sorted(enumerate(verdict.broken[:LISTED_MAX], 1), key=lambda mark: mark[1].at_s)
+    for number, each in marks:
+        x = drawing.x(each.at_s)
+        title = f"<title>{number}: {escape(each.what)}</title>"
+        drawing.parts.append(f'<g id="v{number}">{title}')
+        drawing.line(each.at_s, TOP - 8, bottom, RED, width=1.5)
+        top = tops.get(each.who.partition(".")[0])
+        if top is not None:
+            drawing.parts.append(
+                f'<circle cx="{x:.1f}" cy="{top + 36:.1f}" r="8" fill="none" stroke="{RED}" stroke-width="2.5"/>'
+            )
+        if x >= free:
+            drawing.parts.append(f'<circle cx="{x:.1f}" cy="{TOP - 16:.1f}" r="9" fill="{RED}"/>')
+            drawing.text(x, TOP - 12, str(number), css="badge")
+            free = x + BADGE_PX
+        drawing.parts.append("</g>")
 
 
 def _axis(drawing: _Drawing, bottom: float, story: Story) -> None:
     step = next(step for step in (1, 2, 5, 10, 20, 60, 120, 600, 3600, 36_000) if step * drawing.scale >= 60)
     for at_s in range(0, int(drawing.seconds) + 1, step):
-        drawing.line(at_s, TOP - 6, bottom, "#eef0f3")
-        drawing.text(drawing.x(at_s) - 8, TOP - 14, f"{at_s} s", css="dim")
+        drawing.line(at_s, 20, bottom, "#eef0f3")
+        drawing.text(drawing.x(at_s) - 8, 14, f"{at_s} s", css="dim")
     if story.calm_s:
-        drawing.line(story.calm_s, TOP - 6, bottom, "#6b7482", "the faults are over")
-        drawing.text(drawing.x(story.calm_s) + 4, TOP - 2, "calm", css="dim")
+        drawing.line(story.calm_s, 20, bottom, "#6b7482", "the faults are over")
+        drawing.text(drawing.x(story.calm_s) + 4, TOP - 2, "faults over", css="dim")
 
 
 def _lane_of(operation: Operation) -> str:
@@ -165,18 +225,18 @@ def _lane_of(operation: Operation) -> str:
 
 
 def _blows(drawing: _Drawing, story: Story, tops: dict[str, float]) -> None:
-    for operation in story.operations:
-        top = tops.get(_lane_of(operation))
-        if top is None:
-            continue
-        about = (
-            f"{operation.kind}: {operation.who} {operation.detail}, {operation.at_s:.1f} to {operation.until_s:.1f} s"
-        )
-        height = LANE - 34 if _lane_of(operation) == "etcd" else FAULT
-        drawing.span(operation.at_s, operation.until_s, top + 6, height, "#c9ced6", about)
-        after = [o.at_s for o in story.operations if _lane_of(o) == _lane_of(operation) and o.at_s > operation.at_s]
-        if drawing.x(min(after, default=drawing.seconds)) - drawing.x(operation.at_s) > len(operation.kind) * LABEL_PX:
-            drawing.text(drawing.x(operation.at_s) + 3, top + 17, operation.kind)
+    for lane, top in tops.items():
+        here = sorted((o for o in story.operations if _lane_of(o) == lane), key=lambda operation: operation.at_s)
+        # The lane of etcd has room for labels in two rows, so each may go on until the next but one begins.
+        rows, height = (2, ETCD_FAULT) if lane == "etcd" else (1, FAULT)
+        starts = [operation.at_s for operation in here] + [drawing.seconds] * rows
+        for operation in here:
+            about = f"{operation.kind}: {operation.who} {operation.detail}".rstrip()
+            about += f", {operation.at_s:.1f} to {operation.until_s:.1f} s"
+            drawing.span(operation.at_s, operation.until_s, top + 6, height, STRUCK, about)
+        for number, operation in enumerate(here):
+            y = top + 17 + (number % rows) * 13
+            drawing.label(operation.at_s, starts[number + rows], y, operation.kind)
 
 
 def _owners(drawing: _Drawing, story: Story, tops: dict[str, float]) -> None:
@@ -185,15 +245,17 @@ def _owners(drawing: _Drawing, story: Story, tops: dict[str, float]) -> None:
         y = tops[name] + 6 + FAULT + 6
         about = f"{who} owns with token {token}, {begin_s:.1f} to {end_s:.1f} s"
         drawing.span(begin_s, end_s, y, BAR, _hue(name), about)
-        drawing.label(begin_s, end_s, y + 14, str(token))
     for who, begin_s, end_s in pause_spans(story.told):
         y = tops[who.partition(".")[0]] + 6 + FAULT + 6
-        drawing.span(begin_s, end_s, y, BAR, "#f2b134", f"{who} SUSPENDED, {begin_s:.1f} to {end_s:.1f} s")
+        drawing.span(begin_s, end_s, y, BAR, HOLD, f"{who} SUSPENDED, {begin_s:.1f} to {end_s:.1f} s")
+    for who, token, begin_s, end_s in owner_spans(story):
+        y = tops[who.partition(".")[0]] + 6 + FAULT + 6
+        drawing.label(begin_s, end_s, y + 14, str(token), css="in", tail=True)
     for line in story.told:
         if line.what == "LOST":
             y = tops[line.who.partition(".")[0]] + 6 + FAULT + 3
             about = f"{line.who} learns at {line.at_s:.1f} s that token {line.token} is LOST: {line.detail}"
-            drawing.line(line.at_s, y, y + BAR + 6, "#b3001b", about, 3.0)
+            drawing.line(line.at_s, y, y + BAR + 6, RED, about, 3.0)
 
 
 def _writes(drawing: _Drawing, story: Story, top: float) -> None:
@@ -202,7 +264,8 @@ def _writes(drawing: _Drawing, story: Story, top: float) -> None:
         if attempt.accepted:
             drawing.line(attempt.at_s, top + 22, top + 46, _hue(attempt.holder.partition(".")[0]), about)
         else:
-            drawing.cross(attempt.at_s, top + 13, "#b3001b", f"{about}: {attempt.error or 'refused'}")
+            hue = HOLD if attempt.error else RED
+            drawing.cross(attempt.at_s, top + 13, hue, f"{about}: {attempt.error or 'refused'}")
 
 
 def _hue(name: str) -> str:

@@ -99,8 +99,10 @@ class Story:
     told: list[Told] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
     residue: Residue = field(default_factory=Residue)
-    # Replicas that ended by themselves, each with the end of what it said.
-    deaths: list[str] = field(default_factory=list)
+    # Replicas that ended by themselves: ``detail`` is how, with the last that each said.
+    deaths: list[Told] = field(default_factory=list)
+    # Why the storm was broken off; "" for one that came to its end.
+    stopped: str = ""
     left_out: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 

@@ -31,7 +31,8 @@ def as_json(weather: Weather, story: Story, verdict: Verdict) -> dict[str, Any]:
     """The report as JSON has it: what was asked for, on what, the counts and the verdict."""
     return {
         "format": 1,
-        "verdict": "kept" if verdict.ok else "violated",
+        "verdict": verdict.word,
+        "unjudged": verdict.unjudged,
         "violations": list(verdict.violations),
         "command": command_of(weather),
         "ended_at_s": story.ended_at_s,

@@ -29,6 +29,8 @@ class Kind:
     about: str
     # How many of them there may be in one storm; None: any number.
     most: int | None = None
+    # Whether it happens between members, so that one alone knows no such thing.
+    among_members: bool = False
 
 
 BLINK = (0.4, 0.7, 1.3, 2.5)
@@ -41,13 +43,18 @@ _ALL = (
     Kind("cut", "replica", BLINK, "the connections of a replica to etcd are reset and refused"),
     Kind("requests-lost", "replica", BLINK, "what a replica sends does not arrive; answers would"),
     Kind("replies-lost", "replica", BLINK, "what a replica sends arrives; no answer comes back"),
-    Kind("slow-network", "replica", BLINK, "each packet of a replica takes a fifth of its TTL"),
-    Kind("clock-jump", "replica", (), "a replica's wall clock jumps by hours"),
+    Kind("slow-network", "replica", BLINK, "each packet of a replica takes a tenth of its TTL, each way"),
+    Kind("clock-jump", "replica", (), "a replica's wall clock jumps by an hour"),
     Kind("member-killed", "cluster", BLINK, "kill -9 of a member of etcd"),
-    Kind("member-apart", "cluster", BLINK, "a member is cut off from the others, and clients still reach it"),
+    Kind("member-apart", "cluster", BLINK, "a member is cut off from the others; clients reach it", among_members=True),
+    Kind(
+        "leader-apart", "cluster", LONG, "the leader is cut off from the others; clients reach it", among_members=True
+    ),
+    Kind("leader-mute", "cluster", LONG, "the leader hears the others, and they do not hear it", among_members=True),
+    Kind("leader-deaf", "cluster", LONG, "the others hear the leader, and it does not hear them", among_members=True),
     Kind("leader-frozen", "cluster", BLINK, "SIGSTOP of the leader"),
-    Kind("leader-moved", "cluster", (), "the leadership is handed to another member"),
-    Kind("quorum-lost", "cluster", BLINK, "kill -9 of two members of three"),
+    Kind("leader-moved", "cluster", (), "the leadership is handed to another member", among_members=True),
+    Kind("quorum-lost", "cluster", BLINK, "kill -9 of most members"),
     Kind("all-killed", "cluster", (0.4, 1.3), "kill -9 of all members, as when the power fails"),
     Kind("slow-server", "cluster", BLINK, "the leader runs only half of the time, as with a slow disk"),
     Kind("revoked", "cluster", (), "an operator revokes the owner's lease"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from leasekeeper.clock import boottime
 from leasekeeper.errors import ConfigError, LeasekeeperError, Unavailable
@@ -31,6 +32,28 @@ POLL_S = 0.05
 QUOTA_BYTES = 48 * 1024 * 1024
 # The leader runs, stands still, and so on: half of the time, in pieces far shorter than any deadline.
 STUTTER_S = 0.06
+# Not ``-m``, which puts the current directory before everything, and with it whatever json.py lies there.
+PROGRAM = """import sys
+sys.path[:1] = sys.path[:1] if sys.path[0] else []
+sys.path.append({root!r})
+from leasekeeper.testing.chaos.{module} import main
+main()"""
+ROOT = Path(__file__).resolve().parents[3]
+SAID_MAX = 500
+
+
+def _program(module: str, config: dict[str, Any]) -> list[str]:
+    return [sys.executable, "-c", PROGRAM.format(root=str(ROOT), module=module), json.dumps(config)]
+
+
+def _ending(process: ChildProcess) -> str:
+    """How a process ended, with the last line that it said; "" while it runs."""
+    status = process.exit_status
+    if status is None:
+        return ""
+    lines = [line for line in process.log.read_text(errors="replace").splitlines() if line and line[0] != "{"]
+    how = f"signal {-status}" if status < 0 else f"status {status}"
+    return f"ended by itself with {how}: {lines[-1].strip()[:SAID_MAX] if lines else 'it said nothing'}"
 
 
 class Actor:
@@ -46,6 +69,7 @@ class Actor:
         self._lives = 0
         self._control = stage.home / f"{self.name}.wall"
         self._process: ChildProcess | None = None
+        self._felled = False
 
     # ------------------------------------------------------------ its process
 
@@ -65,12 +89,13 @@ class Actor:
             "control": str(self._control),
             "seed": f"{stage.seed}/{self._number}/{self._lives}",
         }
-        command = [sys.executable, "-m", "leasekeeper.testing.chaos.replica", json.dumps(config)]
-        self._process = ChildProcess(command, log=stage.home / f"{self.name}.{self._lives}.log")
+        self._felled = False
+        self._process = ChildProcess(_program("replica", config), log=stage.home / f"{self.name}.{self._lives}.log")
 
     def kill(self) -> None:
         """End it without a word."""
         if self._process is not None:
+            self._felled = True
             self._process.kill()
 
     def freeze(self) -> None:
@@ -85,12 +110,13 @@ class Actor:
 
     @property
     def died(self) -> str:
-        """Why it ended by itself, with the end of what it said; "" while it runs or was killed."""
-        status = None if self._process is None else self._process.exit_status
-        if self._process is None or status is None or status < 0:
-            return ""
-        text = self._process.log.read_text(errors="replace")
-        return f"{self.name} ended with status {status}: {text[-500:]}"
+        """How it ended, with the last that it said; "" while it runs, or when this storm has killed it."""
+        return "" if self._process is None or self._felled else _ending(self._process)
+
+    @property
+    def killed_from_outside(self) -> bool:
+        """Whether somebody else ended it, as the kernel does when memory runs out: no fault of its own."""
+        return self._process is not None and self._process.exit_status in (-signal.SIGKILL, -signal.SIGTERM)
 
     def set_wall(self, offset_s: float) -> None:
         """Let its wall clock be so much off."""
@@ -127,6 +153,7 @@ class Stage:
         self._weather = weather
         self._stack = ExitStack()
         self._resource: ChildProcess | None = None
+        self._stutters: list[threading.Thread] = []
         self._told: list[Told] = []
         self._read: dict[Path, int] = {}
 
@@ -162,21 +189,25 @@ class Stage:
             "port": str(port),
             "path": [os.getcwd()] if self._weather.target else [],
         }
-        command = [sys.executable, "-m", "leasekeeper.testing.chaos.effects", json.dumps(config)]
-        self._resource = ChildProcess(command, log=self.home / "resource.log")
+        self._resource = ChildProcess(_program("effects", config), log=self.home / "resource.log")
         until = time.monotonic() + START_S
         while not port.exists():
             if not self._resource.alive or time.monotonic() > until:
-                raise self._no_resource(self._resource.log.read_text(errors="replace").strip())
+                raise self._no_resource(self._resource)
             time.sleep(POLL_S)
         self.port = int(port.read_text())
 
-    def _no_resource(self, said: str) -> LeasekeeperError:
-        last = said.splitlines()[-1] if said else "it said nothing"
-        if (named := self._weather.target) and "ConfigError: " in last:
-            _, _, expected = last.partition("expected ")
+    def _no_resource(self, resource: ChildProcess) -> LeasekeeperError:
+        why = _ending(resource) or f"it is not ready after {START_S:g} s"
+        if (named := self._weather.target) and "ConfigError: " in why:
+            _, _, expected = why.partition("expected ")
             return ConfigError(field="target", value=named, expected=expected)
-        return Unavailable(f"the resource did not start: {last}", operation="start", detail=said[-2000:])
+        return Unavailable(f"the resource did not start: {why}", operation="start")
+
+    @property
+    def resource_ended(self) -> str:
+        """How the resource ended, which it never should, with the last that it said; "" while it runs."""
+        return "" if self._resource is None else _ending(self._resource)
 
     def end_replicas(self) -> None:
         """Kill every replica, as a crash would."""
@@ -187,6 +218,8 @@ class Stage:
     def close(self) -> None:
         """End everything."""
         self.end_replicas()
+        for thread in self._stutters:
+            thread.join()
         if self._resource is not None:
             self._resource.kill()
         self._stack.close()
@@ -207,13 +240,16 @@ class Stage:
         def run() -> None:
             until = time.monotonic() + seconds
             while time.monotonic() < until and not self.closing:
-                self.cluster.freeze(member)
-                time.sleep(STUTTER_S)
+                # A member that a loaded machine does not stop in time is thawed and stopped again.
+                with suppress(LeasekeeperError):
+                    self.cluster.freeze(member)
+                    time.sleep(STUTTER_S)
                 self.cluster.thaw(member)
                 time.sleep(STUTTER_S)
 
         thread = threading.Thread(target=run, name="leasekeeper-chaos-stutter", daemon=True)
         thread.start()
+        self._stutters.append(thread)
         return thread.join
 
     # ------------------------------------------------------------ what was said

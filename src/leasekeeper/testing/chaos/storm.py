@@ -6,7 +6,7 @@ import heapq
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from leasekeeper.errors import ConfigError
 from leasekeeper.testing import snapshots
 from leasekeeper.testing.chaos import faults
 from leasekeeper.testing.chaos.operator import eventually
-from leasekeeper.testing.chaos.records import Blow, Operation, Residue, Story
-from leasekeeper.testing.chaos.schedule import choose_kinds, make_schedule
+from leasekeeper.testing.chaos.records import Blow, Operation, Residue, Story, Told
+from leasekeeper.testing.chaos.schedule import KINDS, choose_kinds, make_schedule
 from leasekeeper.testing.chaos.stage import Stage
 
 __all__ = ["Storm", "Weather"]
@@ -25,7 +25,7 @@ TTL_MAX_S = 30.0
 REPLICAS_MAX = 9
 SECONDS_MAX = 86_400.0
 SLICE_S = 0.2
-# After the faults everybody gets a turn: within so many TTLs for each replica, and a while for a slow machine.
+# After the faults everybody gets a turn: somebody's first within so many TTLs for each replica, and a while for a slow machine.
 TURN_TTLS = 8.0
 PATIENCE_S = 60.0
 DEATHS_MAX = 20
@@ -60,6 +60,10 @@ class Weather:
         choose_kinds(self.kinds)
 
 
+class _BrokenOffError(Exception):
+    """The resource has ended: nothing that comes after could be judged."""
+
+
 class Storm:
     """One storm: `run` it once. ``tell`` hears what happens as text, for people who wait."""
 
@@ -68,34 +72,49 @@ class Storm:
         self._tell = tell
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
+        self._under_way: list[Operation] = []
         self._story = Story(weather.seed, weather.ttl_s, weather.replicas, weather.seconds)
 
     def run(self) -> Story:
         """Run it to its end, which takes ``seconds`` and about a minute more. Everything it started has ended then."""
+        self._tell(f"starting {self.weather.members} members of etcd and {self.weather.replicas} replicas")
         with tempfile.TemporaryDirectory(prefix="leasekeeper-chaos-") as home, Stage(self.weather, Path(home)) as stage:
             story = self._story
             story.versions = {"etcd": stage.cluster.members[0].version}
-            if self._restores(stage):
+            self._leave_out(stage)
+            if "restore" not in story.left_out:
                 stage.operator.back_up(stage.backup)
             self._plan(stage)
-            self._strike_all(stage)
-            self._calm(stage)
+            try:
+                self._strike_all(stage)
+                self._calm(stage)
+            except _BrokenOffError as error:
+                story.stopped = f"the resource {error}"
+                self._tell(f"{stage.now_s():6.1f} s  the storm is broken off: {story.stopped}")
             self._end(stage)
             return story
 
     # ------------------------------------------------------------ before
 
-    def _restores(self, stage: Stage) -> bool:
-        """Whether there are the programs to take and restore a backup."""
+    def _leave_out(self, stage: Stage) -> None:
+        """What cannot be done here, with the reason; ConfigError when nothing is left of what was asked for."""
+        reasons: dict[str, str] = {}
         try:
             snapshots.restoring_program(stage.cluster.binary)
         except ConfigError as error:
-            self._story.left_out["restore"] = str(error)
-            return False
+            reasons["restore"] = str(error)
         if stage.cluster.binary.etcdctl is None:
-            self._story.left_out["restore"] = f"there is no etcdctl beside {stage.cluster.binary.etcd}"
-            return False
-        return True
+            reasons["restore"] = f"there is no etcdctl beside {stage.cluster.binary.etcd}"
+        for kind in KINDS.values():
+            if kind.among_members and self.weather.members == 1:
+                reasons[kind.name] = "one member has no other"
+        chosen = choose_kinds(self.weather.kinds)
+        self._story.left_out = {kind.name: reasons[kind.name] for kind in chosen if kind.name in reasons}
+        if len(self._story.left_out) == len(chosen):
+            why = "; ".join(f"{name}: {reason}" for name, reason in self._story.left_out.items())
+            raise ConfigError(
+                field="faults", value=", ".join(self.weather.kinds), expected=f"some that can be done here ({why})"
+            )
 
     def _plan(self, stage: Stage) -> None:
         weather = self.weather
@@ -129,11 +148,17 @@ class Storm:
             self._watch(stage)
 
     def _watch(self, stage: Stage) -> None:
-        """A replica that ended by itself is a violation, and goes on in another life."""
+        """A replica that ended by itself is a violation, and goes on in another life. Without the resource nothing goes on."""
+        if why := stage.resource_ended:
+            raise _BrokenOffError(why)
         for actor in stage.actors:
             if (why := actor.died) and len(self._story.deaths) < DEATHS_MAX:
-                self._story.deaths.append(why)
-                self._tell(f"{stage.now_s():6.1f} s  {why.splitlines()[0]}")
+                now_s = stage.now_s()
+                self._tell(f"{now_s:6.1f} s  {actor.name} {why}")
+                if actor.killed_from_outside:
+                    self._story.operations.append(Operation(now_s, now_s, "kill", actor.name, detail="from outside"))
+                else:
+                    self._story.deaths.append(Told(now_s, actor.name, "ended", detail=why))
                 actor.start()
 
     def _strike(self, stage: Stage, blow: Blow) -> None:
@@ -143,13 +168,13 @@ class Storm:
             self._tell(f"{begun_s:6.1f} s  {blow.kind}: {hit}")
             return
         self._tell(f"{begun_s:6.1f} s  {blow.kind}: {hit.who} {hit.detail}".rstrip())
+        done = Operation(begun_s, stage.now_s(), blow.kind, hit.who, hit.tokens, hit.detail)
+        self._under_way.append(done)
 
         def over() -> None:
-            try:
-                eventually(hit.undo, PATIENCE_S)
-            finally:
-                done = Operation(begun_s, stage.now_s(), blow.kind, hit.who, hit.tokens, hit.detail)
-                self._story.operations.append(done)
+            eventually(hit.undo, PATIENCE_S)
+            self._under_way.remove(done)
+            self._story.operations.append(replace(done, until_s=stage.now_s()))
 
         self._later(max(blow.until_s, begun_s), over)
 
@@ -161,28 +186,39 @@ class Storm:
         story.calm_s = stage.now_s()
         stage.cluster.wait_ready()
         self._tell(f"{story.calm_s:6.1f} s  the faults are over; waiting until everybody has had a turn")
-        until_s = story.calm_s + TURN_TTLS * stage.ttl_s * self.weather.replicas + PATIENCE_S
-        while stage.now_s() < until_s:
-            turns = {line.who for line in stage.told() if line.what == "owner" and line.at_s > story.calm_s}
-            if len({name.partition(".")[0] for name in turns}) == self.weather.replicas:
-                break
+        # Anew with each first turn: a slow machine is no broken promise, one that stands still is.
+        window_s = TURN_TTLS * stage.ttl_s * self.weather.replicas + PATIENCE_S
+        until_s = story.calm_s + window_s
+        had: set[str] = set()
+        while len(had) < self.weather.replicas and stage.now_s() < until_s:
             time.sleep(SLICE_S)
             self._watch(stage)
+            turns = (line.who for line in stage.told() if line.what == "owner" and line.at_s > story.calm_s)
+            for name in sorted({who.partition(".")[0] for who in turns} - had):
+                had.add(name)
+                until_s = stage.now_s() + window_s
+                self._tell(f"{stage.now_s():6.1f} s  {name} has had its turn")
 
     def _end(self, stage: Stage) -> None:
         """Kill the replicas and see what is left when their leases are out."""
         story = self._story
         stage.end_replicas()
         story.end_s, story.ended_at_s = stage.now_s(), round(time.time(), 3)
-        until = time.monotonic() + stage.ttl_s + PATIENCE_S
-        while True:
-            story.residue = eventually(lambda: _residue(stage), PATIENCE_S)
-            if story.residue == Residue() or time.monotonic() > until:
-                break
-            time.sleep(SLICE_S)
+        if not story.stopped:
+            self._tell(
+                f"{story.end_s:6.1f} s  the replicas are killed; looking at what is left when their leases are out"
+            )
+            story.residue = self._wait_empty(stage)
+        story.operations += [replace(done, until_s=story.end_s) for done in self._under_way]
         story.told = list(stage.told())
         story.attempts = stage.attempts()
         story.operations.sort(key=lambda operation: operation.at_s)
+
+    def _wait_empty(self, stage: Stage) -> Residue:
+        until = time.monotonic() + stage.ttl_s + PATIENCE_S
+        while (residue := eventually(lambda: _residue(stage), PATIENCE_S)) != Residue() and time.monotonic() < until:
+            time.sleep(SLICE_S)
+        return residue
 
 
 def _residue(stage: Stage) -> Residue:
