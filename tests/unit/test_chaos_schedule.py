@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,9 +16,15 @@ from leasekeeper.errors import ConfigError, StaleToken
 from leasekeeper.testing.chaos import KINDS, Story, Told, Weather, judge, make_schedule
 from leasekeeper.testing.chaos.effects import Ledger, load_target
 from leasekeeper.testing.chaos.faults import FAULTS
+from leasekeeper.testing.chaos.picture import page
 from leasekeeper.testing.chaos.records import Attempt, Operation, read_lines
 from leasekeeper.testing.chaos.report import command_of, write
 from leasekeeper.testing.trial import Target, Writer
+
+
+def timeline(html: str) -> ET.Element:
+    """The lanes of a page, without their names."""
+    return ET.fromstring(html[html.rindex("<svg") : html.rindex("</svg>") + 6])
 
 
 def test_a_seed_decides_everything() -> None:
@@ -142,6 +150,30 @@ def test_a_line_that_was_cut_off(tmp_path: Path) -> None:
     assert list(read_lines(tmp_path / "none")) == []
 
 
+def test_labels_do_not_overlap() -> None:
+    """Each label ends before the next one in its row begins: what has no room is shortened, or left to the tooltip."""
+    story = Story(seed=1, ttl_s=3.0, replicas=9, seconds=300.0, calm_s=300.0, end_s=320.0)
+    for lane in ("etcd", *(f"r{number}" for number in range(9))):
+        kinds = [kind.name for kind in KINDS.values() if (kind.lane == "cluster") == (lane == "etcd")]
+        chance = Random(lane)
+        for _ in range(100):
+            at_s = chance.uniform(0, 299)
+            story.operations.append(Operation(at_s, at_s + 1, chance.choice(kinds), lane))
+    drawn = timeline(
+        page({"versions": {}, "command": "", "figures": {"faults": {}}, "left_out": {}}, story, judge(story))
+    )
+    rows: dict[str, list[tuple[float, str]]] = {}
+    for text in drawn.iter("{http://www.w3.org/2000/svg}text"):
+        if text.get("class") is None:
+            rows.setdefault(str(text.get("y")), []).append((float(str(text.get("x"))), text.text or ""))
+    assert len(rows) == 2 + 9
+    for row in rows.values():
+        row.sort()
+        assert len(row) > 5
+        assert all(x + 6.2 * len(text) < after for (x, text), (after, _) in pairwise(row))
+        assert all(len(text) >= 5 or text in KINDS for _, text in row)
+
+
 def test_the_report(tmp_path: Path) -> None:
     """report.json says what was asked for and found; index.html shows it, needs nothing else, and trusts no text."""
     weather = Weather(seed=4, seconds=30, kinds=("kill",), target="m:t")
@@ -171,8 +203,7 @@ def test_the_report(tmp_path: Path) -> None:
     html = page.read_text()
     assert "<script" not in html
     assert "http://" not in html.replace("http://www.w3.org/2000/svg", "")
-    svg = html[html.rindex("<svg") : html.rindex("</svg>") + 6]
-    drawn = ET.fromstring(svg)
+    drawn = timeline(html)
     titles = [title.text or "" for title in drawn.iter("{http://www.w3.org/2000/svg}title")]
     assert any(title.startswith("r0.1 owns with token 5") for title in titles)
     assert any("SUSPENDED" in title for title in titles)

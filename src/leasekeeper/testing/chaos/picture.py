@@ -19,11 +19,11 @@ WIDTH_MIN = 1300.0
 WIDTH_MAX = 30_000.0
 LANE, FAULT, ETCD_FAULT = 58.0, 14.0, 28.0
 BAR = 20.0
-LABEL_PX = 6.4
+LABEL_PX, DIGIT_PX = 6.4, 7.1
 BADGE_PX = 18.0
 LISTED_MAX = 100
 # Of a label as many characters are worth showing.
-SHORT = 4
+SHORT = 5
 # To be told apart by the colour-blind, and from what has a meaning of its own: amber, grey and red.
 HUES = ("#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#8c564b", "#8c6bb1", "#44aa99", "#999933", "#332288")
 HOLD, STRUCK, RED = "#f2b134", "#c9ced6", "#b3001b"
@@ -67,11 +67,12 @@ class _Drawing:
 
     def label(self, begin_s: float, end_s: float, y: float, text: str, *, css: str = "", tail: bool = False) -> None:
         """A word from one moment to another, or as much of its beginning as fits, or of its end (``tail``)."""
-        most = int((self.x(end_s) - self.x(begin_s) - 6) / LABEL_PX)
+        most = int((self.x(end_s) - self.x(begin_s) - 6) / (DIGIT_PX if tail else LABEL_PX))
+        if most < min(SHORT, len(text)):
+            return
         if len(text) > most:
             text = f"\u2026{text[len(text) - most + 1 :]}" if tail else f"{text[: most - 1]}\u2026"
-        if most >= min(SHORT, len(text)):
-            self.text(self.x(begin_s) + 3, y, text, css=css)
+        self.text(self.x(begin_s) + 3, y, text, css=css)
 
     def text(self, x: float, y: float, text: str, *, css: str = "") -> None:
         """A word anywhere."""
