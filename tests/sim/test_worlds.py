@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leasekeeper.errors import ConfigError
 from leasekeeper.protocol.plan import Plan
 from leasekeeper.testing.sim import FAULTS, MIXES, Outcome, Setting, World, replica, report, run_world, search
 from leasekeeper.testing.sim.keeper import Keeper
@@ -104,6 +105,23 @@ def test_a_world_without_faults_is_quiet() -> None:
     assert outcome.violation is None
     assert "LOST" not in outcome.story.text().replace("LOST (closed)", "").replace("LOST (gave_up)", "")
     assert "SUSPENDED" not in outcome.story.text()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "field"),
+    [
+        ({"replicas": 0}, "replicas"),
+        ({"replicas": 51}, "replicas"),
+        ({"seconds": 1.0}, "seconds"),
+        ({"mix": "x"}, "mix"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused(wanted: dict[str, Any], field: str) -> None:
+    """A wrong value is a ConfigError that names it, and so is a guard that does not exist."""
+    with pytest.raises(ConfigError, match=field):
+        Setting(0, **wanted)
+    with pytest.raises(ConfigError, match="without"):
+        run_world(Setting(0), "x")
 
 
 def test_faults_can_be_left_out() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from leasekeeper.errors import ConfigError
 from leasekeeper.testing.sim.without import GUARDS, taken_out
 from leasekeeper.testing.sim.world import World
 
@@ -47,6 +48,8 @@ def run_world(setting: Setting, without: str | None = None) -> Outcome:
 
     A guard's absence shows best in worlds of its own mix of faults, so that is what they get unless the setting says.
     """
+    if without is not None and without not in GUARDS:
+        raise ConfigError(field="without", value=without, expected=f"one of {', '.join(GUARDS)}")
     guard = GUARDS[without] if without is not None else None
     if guard is not None and setting.mix is None:
         setting = replace(setting, mix=guard.mix)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 
+from leasekeeper.errors import ConfigError
 from leasekeeper.testing.sim.cluster import Cluster
 from leasekeeper.testing.sim.faults import MIXES, SimFault, schedule
 from leasekeeper.testing.sim.fortune import Fortune
@@ -28,6 +29,8 @@ from leasekeeper.timing import Timing
 __all__ = ["Outcome", "Setting", "World"]
 
 MEMBERS = 3
+REPLICAS_MAX = 50
+SECONDS_MIN, SECONDS_MAX = 10.0, 3600.0
 EVENTS_MAX = 400_000
 NAMES = ("jobs", "side/job")
 TIMINGS = (
@@ -52,13 +55,29 @@ SILENT_S = 32.0
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Which world: everything that decides what happens in it. ``only``: these faults of its schedule, by number."""
+    """Which world: everything that decides what happens in it.
+
+    Args:
+        seed: any whole number.
+        replicas: how many there are, 1 to 50.
+        seconds: how long it lasts, in virtual time, 10 to 3,600. Faults happen in the first 60 percent.
+        mix: which kinds of faults, one of `MIXES`; None: the world draws it.
+        only: these faults of its schedule, by number; None: all of them.
+    """
 
     seed: int
     replicas: int = 5
     seconds: float = 60.0
     mix: str | None = None
     only: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.replicas <= REPLICAS_MAX:
+            raise ConfigError(field="replicas", value=self.replicas, expected=f"1 to {REPLICAS_MAX}")
+        if not SECONDS_MIN <= self.seconds <= SECONDS_MAX:
+            raise ConfigError(field="seconds", value=self.seconds, expected=f"{SECONDS_MIN:g} to {SECONDS_MAX:g}")
+        if self.mix is not None and self.mix not in MIXES:
+            raise ConfigError(field="mix", value=self.mix, expected=f"one of {', '.join(MIXES)}")
 
 
 @dataclass(frozen=True, slots=True)
