@@ -38,8 +38,12 @@ class Ended:
 
 
 def environment(endpoint: str | None, namespace: str | None, more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment, with nothing in it that the command line would read but what is given."""
-    clean = {k: v for k, v in os.environ.items() if k == VARIABLE or not k.startswith(("LEASEKEEPER_", "ETCDCTL_"))}
+    """This process's environment, with nothing in it that the command line would read but what is given.
+
+    Nor what changes how Python writes: users have no PYTHONUNBUFFERED.
+    """
+    foreign = ("LEASEKEEPER_", "ETCDCTL_", "PYTHONUNBUFFERED")
+    clean = {k: v for k, v in os.environ.items() if k == VARIABLE or not k.startswith(foreign)}
     wanted = {"LEASEKEEPER_ENDPOINTS": endpoint, "LEASEKEEPER_NAMESPACE": namespace}
     return {**clean, **{k: v for k, v in wanted.items() if v is not None}, **(more or {})}
 

@@ -18,7 +18,7 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     import signal
     import sys
 
-    from leasekeeper.cli.standard import occupy
+    from leasekeeper.cli.standard import occupy, settle
 
     try:
         # Before anything that opens a file.
@@ -31,3 +31,4 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     finally:
         # The exit code stands; another Ctrl-C must not change it while Python takes itself down.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        settle()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import io
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -77,7 +76,7 @@ class Program(click.Group, GlobalOptions):
         except (SystemExit, click.exceptions.Exit):
             raise
         except BaseException as error:  # noqa: BLE001 - also Ctrl-C: everything that ends a command has its exit code
-            return _ended(error, f"{ctx.command_path} {ctx.invoked_subcommand or ''}".strip())
+            return report(error, f"{ctx.command_path} {ctx.invoked_subcommand or ''}".strip())
 
     def main(
         self, args: Sequence[str] | None = None, prog_name: str | None = None, *rest: Any, **extra: Any
@@ -91,25 +90,8 @@ class Program(click.Group, GlobalOptions):
         except SystemExit:
             raise
         except BaseException as error:  # noqa: BLE001 - see invoke
-            code = _ended(error, prog_name or "leasekeeper")
+            code = report(error, prog_name or "leasekeeper")
         sys.exit(code if isinstance(code, int) else 0)
-
-
-def _ended(error: BaseException, command: str) -> int:
-    code = report(error, command)
-    if isinstance(error, OSError):
-        _drop_output()
-    return code
-
-
-def _drop_output() -> None:
-    """Nobody reads stdout any more: what is left in its buffer must not fail again when Python flushes it at the end."""
-    try:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)
-    except (OSError, ValueError, AttributeError):
-        pass
 
 
 def _never_fail_on_a_character(*streams: object) -> None:

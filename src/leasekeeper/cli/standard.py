@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TextIO
 
-__all__ = ["occupy"]
+__all__ = ["occupy", "settle"]
 
 
 def occupy() -> None:
@@ -21,3 +22,25 @@ def occupy() -> None:
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
+
+
+def settle() -> None:
+    """The last thing: what cannot be written any more, to a pipe that nobody reads, say, is thrown away.
+
+    Python would try again while it takes itself down, and change the exit code to 120 for it.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            _discard(stream)
+
+
+def _discard(stream: TextIO) -> None:
+    try:
+        null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+        stream.flush()
+    except (OSError, ValueError, AttributeError):
+        pass
