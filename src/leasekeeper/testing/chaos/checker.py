@@ -39,6 +39,7 @@ class Figures:
     refused: int = 0
     unknown: int = 0
     owners: int = 0
+    errors: int = 0
     overlaps_at_unfenced: int = 0
     gates_after_operator: int = 0
     pauses: int = 0
@@ -230,6 +231,7 @@ def _figures(story: Story, gates_after_operator: int) -> Figures:
         refused=sum(not a.accepted and not a.error for a in attempts),
         unknown=sum(bool(a.error) for a in attempts),
         owners=sum(line.what == "owner" for line in story.told),
+        errors=sum(line.what == "error" for line in story.told),
         overlaps_at_unfenced=_overlaps(attempts),
         gates_after_operator=gates_after_operator,
         pauses=len(pauses),
