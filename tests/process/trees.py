@@ -15,12 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import leasekeeper
 from leasekeeper.cli.tree.control import Tree
 from leasekeeper.clock import boottime
 from tests.support import until
 
 HERE = Path(__file__).parent
-SRC = str(HERE.parents[1] / "src")
+# Where leasekeeper is imported from: the source tree, or the wheel that is tested.
+SRC = str(Path(leasekeeper.__file__).parents[1])
 MARK = "TREE_TEST_MARK"
 # Seen in the command lines of guardian and sentinel, also before they have given themselves a name, and of the commands.
 NOT_MEMBERS = ("TREE_BOOT", "tree_command.py")
