@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from leasekeeper.errors import ConfigError
 from leasekeeper.testing.chaos import Storm, Weather, judge
+from leasekeeper.testing.homes import make_home
 
 ROOT = Path(__file__).parents[2]
 # What the console script does; the current directory is not among the places where modules are looked for.
@@ -141,11 +143,11 @@ def gone(pid: int) -> bool:
         return True
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_interrupted(number: signal.Signals, tmp_path: Path) -> None:
-    """Ctrl-C leaves no process and no file; a kill leaves no process."""
+    """Ctrl-C and TERM leave no process and no file; a kill leaves no process, and no file when the next storm has begun."""
     environment: dict[str, Any] = {**os.environ, "TMPDIR": str(tmp_path)}
-    command = [sys.executable, "-m", "leasekeeper", "chaos", "--seconds", "300"]
+    command = [sys.executable, "-m", "leasekeeper", "chaos", "--seconds", "300", "--fault", "freeze"]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as storm:
         assert storm.stderr is not None
         while " s  " not in (line := storm.stderr.readline()):
@@ -154,10 +156,14 @@ def test_interrupted(number: signal.Signals, tmp_path: Path) -> None:
         assert len(below) >= 7  # three members, three replicas, the resource
         storm.send_signal(number)
         storm.communicate(timeout=120)
-    assert storm.returncode == (130 if number is signal.SIGINT else -9)
+    assert storm.returncode == (-9 if number is signal.SIGKILL else 128 + number)
     until = time.monotonic() + 60
     while not all(gone(pid) for pid in below):
         assert time.monotonic() < until
         time.sleep(0.1)
-    if number is signal.SIGINT:
-        assert not list(tmp_path.iterdir())
+    if number is signal.SIGKILL:
+        assert list(tmp_path.iterdir())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tempfile, "tempdir", str(tmp_path))
+            make_home().remove()
+    assert not list(tmp_path.iterdir())

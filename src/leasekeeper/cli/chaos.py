@@ -11,6 +11,7 @@ import click
 
 from leasekeeper.cli.command import lease_command
 from leasekeeper.cli.exits import DONE, NEGATIVE, UNAVAILABLE
+from leasekeeper.cli.interrupts import Interrupts
 from leasekeeper.cli.output import json_line, print_table, styled
 from leasekeeper.cli.settings import Settings
 from leasekeeper.errors import ConfigError
@@ -90,7 +91,8 @@ def command(
     key = _key(key_file, report)
     weather = Weather(ttl_s=ttl, kinds=kinds, **wanted)  # type: ignore[arg-type]
     _try_folder(report)
-    story = Storm(weather, lambda line: click.echo(line, err=True)).run()
+    with Interrupts():
+        story = Storm(weather, lambda line: click.echo(line, err=True)).run()
     verdict = judge(story)
     if settings.as_json:
         json_line(as_json(weather, story, verdict))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import heapq
-import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import count
-from pathlib import Path
 
 from leasekeeper.errors import ConfigError
 from leasekeeper.testing import snapshots
@@ -17,6 +16,7 @@ from leasekeeper.testing.chaos.operator import eventually
 from leasekeeper.testing.chaos.records import Blow, Operation, Residue, Story, Told
 from leasekeeper.testing.chaos.schedule import KINDS, choose_kinds, make_schedule
 from leasekeeper.testing.chaos.stage import Stage
+from leasekeeper.testing.homes import make_home
 
 __all__ = ["Storm", "Weather"]
 
@@ -77,8 +77,12 @@ class Storm:
 
     def run(self) -> Story:
         """Run it to its end, which takes ``seconds`` and about a minute more. Everything it started has ended then."""
-        self._tell(f"starting {self.weather.members} members of etcd and {self.weather.replicas} replicas")
-        with tempfile.TemporaryDirectory(prefix="leasekeeper-chaos-") as home, Stage(self.weather, Path(home)) as stage:
+        self._tell(f"starting: members of etcd {self.weather.members}, replicas {self.weather.replicas}")
+        # Of the same kind as etcd's, so that the next storm removes what one that was killed has left.
+        home = make_home()
+        with ExitStack() as stack:
+            stack.callback(home.remove)
+            stage = stack.enter_context(Stage(self.weather, home.path))
             story = self._story
             story.versions = {"etcd": stage.cluster.members[0].version}
             self._leave_out(stage)
