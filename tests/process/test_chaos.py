@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -86,6 +87,27 @@ def test_a_target_that_fails(target: str, why: str) -> None:
     assert verdict.word == "unknown", verdict.violations
     assert why in verdict.unjudged
     assert verdict.figures.accepted > 0
+
+
+def test_a_ledger_that_cannot_be_written_ends_the_resource(tmp_path: Path) -> None:
+    """When the disk is full nothing is decided that nobody could judge: the resource ends and says why."""
+    config = {"ledger": "/dev/full", "target": "", "zero_s": 0.0, "port": str(tmp_path / "port"), "path": []}
+    command = [sys.executable, "-m", "leasekeeper.testing.chaos.effects", json.dumps(config)]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as resource:
+        try:
+            until = time.monotonic() + 60
+            while not (tmp_path / "port").exists():
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            write = {"holder": "r0.1", "token": 5, "claim": "c", "work": "w", "gate_s": 1.0}
+            with socket.create_connection(("127.0.0.1", int((tmp_path / "port").read_text())), timeout=60) as wire:
+                wire.sendall(json.dumps(write).encode() + b"\n")
+                assert wire.recv(1) == b""
+            said = resource.communicate(timeout=60)[1]
+        finally:
+            resource.kill()
+    assert resource.returncode == 3
+    assert said.splitlines()[-1] == "the ledger cannot be written: [Errno 28] No space left on device"
 
 
 def test_what_cannot_be_done_is_told() -> None:

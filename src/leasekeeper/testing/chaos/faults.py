@@ -124,7 +124,9 @@ def _killed(stage: Stage, members: list[int]) -> Hit:
 
     def undo() -> None:
         for member in members:
-            stage.cluster.restart(member, wait=False)
+            # Tried again on a slow machine, this must not end those that are on their way.
+            if not stage.cluster.members[member].is_running:
+                stage.cluster.restart(member, wait=False)
         stage.cluster.wait_ready()
 
     return Hit(_members(members), undo)
