@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from leasekeeper.errors import ConfigError
+from leasekeeper.errors import ConfigError, Unavailable
 from leasekeeper.testing.chaos import Storm, Weather, judge
 from leasekeeper.testing.homes import make_home
 
@@ -86,6 +86,20 @@ def test_a_target_that_fails(target: str, why: str) -> None:
     assert time.monotonic() - started < 110
     assert verdict.word == "unknown", verdict.violations
     assert why in verdict.unjudged
+    assert verdict.figures.accepted > 0
+
+
+@pytest.mark.parametrize("part", ["_calm", "_wait_empty"])
+def test_an_etcd_that_does_not_come_back(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An etcd that this machine does not bring back in time breaks no promise, and takes no report away."""
+
+    def fails(storm: Storm, stage: object) -> None:
+        raise Unavailable("etcd does not serve after 60 s\nand a long log", operation="start")
+
+    monkeypatch.setattr(Storm, part, fails)
+    verdict = judge(Storm(Weather(seconds=5, members=1, replicas=1, kinds=("kill",))).run())
+    assert verdict.word == "unknown", verdict.violations
+    assert verdict.unjudged == "etcd does not serve after 60 s"
     assert verdict.figures.accepted > 0
 
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import count
 
-from leasekeeper.errors import ConfigError
+from leasekeeper.errors import ConfigError, LeasekeeperError
 from leasekeeper.testing import snapshots
 from leasekeeper.testing.chaos import faults
 from leasekeeper.testing.chaos.operator import eventually
@@ -29,6 +29,7 @@ SLICE_S = 0.2
 TURN_TTLS = 8.0
 PATIENCE_S = 60.0
 DEATHS_MAX = 20
+SAID_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +93,9 @@ class Storm:
             try:
                 self._strike_all(stage)
                 self._calm(stage)
-            except _BrokenOffError as error:
-                story.stopped = f"the resource {error}"
+            except (_BrokenOffError, LeasekeeperError) as error:
+                # An etcd that does not come back on this machine says nothing of promises either.
+                story.stopped = _first_line(error)
                 self._tell(f"{stage.now_s():6.1f} s  the storm is broken off: {story.stopped}")
             self._end(stage)
             return story
@@ -154,7 +156,7 @@ class Storm:
     def _watch(self, stage: Stage) -> None:
         """A replica that ended by itself is a violation, and goes on in another life. Without the resource nothing goes on."""
         if why := stage.resource_ended:
-            raise _BrokenOffError(why)
+            raise _BrokenOffError(f"the resource {why}")
         for actor in stage.actors:
             if (why := actor.died) and len(self._story.deaths) < DEATHS_MAX:
                 now_s = stage.now_s()
@@ -212,7 +214,10 @@ class Storm:
             self._tell(
                 f"{story.end_s:6.1f} s  the replicas are killed; looking at what is left when their leases are out"
             )
-            story.residue = self._wait_empty(stage)
+            try:
+                story.residue = self._wait_empty(stage)
+            except LeasekeeperError as error:
+                story.stopped = _first_line(error)
         story.operations += [replace(done, until_s=story.end_s) for done in self._under_way]
         story.told = list(stage.told())
         story.attempts = stage.attempts()
@@ -223,6 +228,10 @@ class Storm:
         while (residue := eventually(lambda: _residue(stage), PATIENCE_S)) != Residue() and time.monotonic() < until:
             time.sleep(SLICE_S)
         return residue
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0][:SAID_MAX]
 
 
 def _residue(stage: Stage) -> Residue:
