@@ -56,6 +56,8 @@ def load_target(named: str) -> Target:
     if not named:
         return Target.of(Fenced(), StaleToken)
     module, _, attribute = named.partition(":")
+    if not (module and attribute):
+        raise ConfigError(field="target", value=named, expected="module:attribute, with the colon")
     try:
         found: Any = importlib.import_module(module)
         for part in attribute.split("."):

@@ -49,7 +49,7 @@ class Weather:
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
-            raise ConfigError(field="seed", value=self.seed, expected="a number from 0 on")
+            raise ConfigError(field="seed", value=self.seed, expected="a number from 0 to 2**63 - 1")
         if not 5 <= self.seconds <= SECONDS_MAX:
             raise ConfigError(field="seconds", value=self.seconds, expected=f"5 to {SECONDS_MAX:g}")
         if not 1 <= self.replicas <= REPLICAS_MAX:
