@@ -185,7 +185,7 @@ def _hush_library(environment: Mapping[str, str]) -> None:
 
 
 def _load_grpc_silent() -> None:
-    """Its C library prints lines of its own about every failed handshake; it reads the variable when it is loaded.
+    """Its C library prints lines of its own about every failed handshake; it reads the variable when it begins.
 
     Which is taken back then: the programs that ``run`` starts have wishes of their own.
     """
@@ -193,7 +193,9 @@ def _load_grpc_silent() -> None:
         return
     os.environ[GRPC_VERBOSITY] = "NONE"
     try:
-        import leasekeeper.wire.channel  # noqa: F401 - it loads grpc, which only the wire names
+        from leasekeeper.wire.channel import begin  # it loads grpc, which only the wire names
+
+        begin()
     finally:
         del os.environ[GRPC_VERBOSITY]
 

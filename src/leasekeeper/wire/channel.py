@@ -13,7 +13,7 @@ import grpc
 
 from leasekeeper.errors import ConfigError, Misuse, shown
 
-__all__ = ["TLS", "Channel", "Channels", "Endpoint", "parse_endpoints"]
+__all__ = ["TLS", "Channel", "Channels", "Endpoint", "begin", "parse_endpoints"]
 
 Channel = grpc.Channel
 """The type of a channel that is lent to us, for the floors above: they do not import grpc."""
@@ -22,6 +22,8 @@ DEFAULT_PORT = 2379
 DEFAULT_ENDPOINTS = "127.0.0.1:2379"
 EXPECTED = "host:port, http://host:port or https://host:port"
 ENDPOINTS_MAX = 64
+# The first grpc whose C library reads its environment when it is loaded; later than needed does no harm.
+READS_WHEN_LOADED = (1, 67)
 OPTIONS: tuple[tuple[str, Any], ...] = (
     # A connection of our own: somebody else's channel to the same address must not share its fate with ours.
     ("grpc.use_local_subchannel_pool", 1),
@@ -38,6 +40,12 @@ OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
 )
+
+
+def begin() -> None:
+    """Let grpc's C library read its environment now: since 1.67 it does when it is loaded, before at its first channel."""
+    if tuple(map(int, grpc.__version__.split(".")[:2])) < READS_WHEN_LOADED:
+        grpc.insecure_channel("127.0.0.1:1").close()
 
 
 @dataclass(frozen=True, slots=True)
