@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from leasekeeper.errors import ConfigError, Misuse
-from leasekeeper.testing import Fault, FaultProxy, Way
+from leasekeeper.testing import Fault, FaultProxy, Way, ports
 from tests.support import until
 
 SHORT_S = 0.3
@@ -367,3 +367,17 @@ def test_use_before_start_and_after_close_is_refused(echo: EchoServer) -> None:
         proxy.heal()
     with pytest.raises(ConfigError):
         FaultProxy("localhost")
+
+
+def test_the_port_stays_ours_while_it_refuses() -> None:
+    """A proxy that refuses does not listen, and yet nobody else gets its port: heal() listens there again."""
+    with FaultProxy("127.0.0.1:1") as proxy:
+        proxy.cut()
+        port = int(proxy.endpoint.rpartition(":")[2])
+        assert not ports.is_free(port)
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with pytest.raises(OSError, match="in use"):
+                other.bind((ports.HOST, port))
+        proxy.heal()
+        assert not ports.is_free(port)

@@ -49,11 +49,15 @@ def listener(port: int = 0) -> socket.socket:
 
     The port is always bound by number: a port that the kernel chose would be given back when the
     socket stops listening for a while. Unavailable when it is taken.
+
+    A drawn port is not shared (SO_REUSEADDR): otherwise somebody else who shares could bind it, and
+    listen, while this socket does not. A port that was asked for is: connections of its last owner
+    may linger there.
     """
     for _ in range(1 if port else TRIES):
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(bool(port)))
             sock.bind((HOST, port or free_port()))
             sock.listen(BACKLOG)
         except OSError:
