@@ -20,7 +20,7 @@ demo: $(VENV)/.stamp-demo ## watch a lease survive a cut network, against a real
 WORKERS ?= 4
 
 test: $(VENV)/.stamp-test ## run the tests against a real etcd; ARGS go to pytest, WORKERS=0 runs them one by one
-	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 lint: $(VENV)/.stamp-lint ## style, types and the import rules between the floors
 	@$(BIN)/ruff check .

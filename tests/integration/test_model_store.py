@@ -235,26 +235,30 @@ def test_the_end_of_a_lease_is_one_revision_for_all_its_keys(real: RealStore) ->
         pair.check_history(pair.prefix + name, start + 1)
 
 
+# No other test leaves it behind.
+OWN_LEASE = 0x1A7E1A7E
+
+
 def test_leases_expire_late_and_never_early(real: RealStore) -> None:
     """The granted TTL may be longer than what was asked for, and the key outlives it, in both."""
-    asked = pb.LeaseGrantRequest(ID=LEASES[1], TTL=1)
+    asked = pb.LeaseGrantRequest(ID=OWN_LEASE, TTL=1)
     began_s = time.monotonic()
     granted: Any = real.answer(asked)
     assert granted.TTL > 1, "etcd raises what is below one and a half election timeouts"
     key = b"model/late/key"
-    real.answer(pb.TxnRequest(success=[m.put(key, b"", LEASES[1])]))
+    real.answer(pb.TxnRequest(success=[m.put(key, b"", OWN_LEASE)]))
     until(lambda: not real.answer(pb.RangeRequest(key=key)).kvs, timeout_s=30.0)  # type: ignore[attr-defined]
     assert time.monotonic() - began_s >= granted.TTL
     now = [0.0]
     model = Store(lambda: now[0], minimum_ttl=granted.TTL)
     assert model.perform(asked).TTL == granted.TTL  # type: ignore[attr-defined]
-    model.put(key, b"", LEASES[1])
+    model.put(key, b"", OWN_LEASE)
     now[0] = granted.TTL - 0.01
     assert model.expire() == []
     now[0] = granted.TTL + 0.4
-    assert model.overdue(LEASES[1])
+    assert model.overdue(OWN_LEASE)
     assert key in model.keys
-    assert model.expire() == [LEASES[1]]
+    assert model.expire() == [OWN_LEASE]
     assert key not in model.keys
 
 

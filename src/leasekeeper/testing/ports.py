@@ -25,18 +25,27 @@ _draw = random.SystemRandom()
 
 
 def free_port() -> int:
-    """Return a port below the ephemeral range that nobody listens on just now."""
+    """Return a port below the ephemeral range that nobody has just now."""
     for _ in range(TRIES):
         port = _draw.randrange(LOWEST, _ephemeral_start())
-        if is_free(port):
+        if is_untouched(port):
             return port
     raise Unavailable(f"no free TCP port on {HOST} in {TRIES} tries", operation="choose a port")
 
 
 def is_free(port: int) -> bool:
     """True when a server could listen on ``port`` now."""
+    return _binds(port, shared=True)
+
+
+def is_untouched(port: int) -> bool:
+    """True when nobody has ``port`` in any way, also not a proxy that does not listen just now, and will again."""
+    return _binds(port, shared=False)
+
+
+def _binds(port: int, *, shared: bool) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(shared))
         try:
             probe.bind((HOST, port))
         except OSError:
@@ -49,15 +58,11 @@ def listener(port: int = 0) -> socket.socket:
 
     The port is always bound by number: a port that the kernel chose would be given back when the
     socket stops listening for a while. Unavailable when it is taken.
-
-    A drawn port is not shared (SO_REUSEADDR): otherwise somebody else who shares could bind it, and
-    listen, while this socket does not. A port that was asked for is: connections of its last owner
-    may linger there.
     """
     for _ in range(1 if port else TRIES):
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(bool(port)))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind((HOST, port or free_port()))
             sock.listen(BACKLOG)
         except OSError:
