@@ -8,7 +8,8 @@ than one write hides whether this put was among them, and that is said.
 
 A key that does not exist has no counters: written and deleted again, it looks as if nothing had been, and the compare would
 let the same put through a second time. So a key's first put is not sent again once its reply was lost. It is looked for, and
-if it is not what stands there, it is said that nobody can tell.
+if it is not what stands there, it is said that nobody can tell. Somebody else's write of the very same bytes in its place is
+taken for it.
 """
 
 from __future__ import annotations
