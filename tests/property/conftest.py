@@ -16,4 +16,5 @@ settings.register_profile(
     print_blob=True,
     max_examples=200,
 )
-settings.load_profile("continuous-integration" if os.environ.get("CI") else "local")
+REPEATABLE = os.environ.get("CI") or os.environ.get("TESTS_REPEATABLE")
+settings.load_profile("continuous-integration" if REPEATABLE else "local")
