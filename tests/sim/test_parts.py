@@ -62,7 +62,7 @@ class Place:
         """Watch the key on a hub of its own: what it tells."""
         told: list[str] = []
         hub = Hub(self.process, self.cluster.streams, Route(self.links, 0))
-        hub.watch(KEY, start, told.append, puts=True)
+        hub.watch(KEY, start, lambda news: told.append(news.name.lower()), puts=True)
 
         def tick() -> None:
             hub.tick(self.process.now())

@@ -27,6 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol.actions import (
     Action,
     Beat,
@@ -42,9 +43,9 @@ from leasekeeper.protocol.actions import (
     Vacate,
 )
 from leasekeeper.protocol.authority import NEVER, Input, State, is_own
+from leasekeeper.protocol.plan import Cause, Fault
 
 if TYPE_CHECKING:
-    from leasekeeper.protocol import etcd_pb2 as pb
     from leasekeeper.protocol.authority import Authority, Reason
     from leasekeeper.protocol.session import Session, Slot
 
@@ -223,6 +224,16 @@ class Heartbeat:
         return [Revoke(session)] if over or soon else []
 
     # ------------------------------------------------------------ what came of it
+
+    def beat_done(self, session: Session, number: int, result: object, now_s: float) -> list[Action]:
+        """What came of a beat: the answer, a `Fault`, or whatever else went wrong."""
+        if isinstance(result, pb.LeaseKeepAliveResponse):
+            return self.answered(session, number, result.TTL, now_s)
+        if not isinstance(result, Fault):
+            return self.failed(session, number, repr(result), now_s)
+        if result.cause is Cause.LEASE_NOT_FOUND:
+            return self.lease_gone(session, now_s)
+        return self.failed(session, number, result.text or result.cause.value, now_s, refused=result.lasting)
 
     def answered(self, session: Session, number: int, ttl: int, now_s: float) -> list[Action]:
         """A beat was answered with this TTL."""

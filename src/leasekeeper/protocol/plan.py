@@ -36,6 +36,7 @@ __all__ = [
     "Fault",
     "Kind",
     "Method",
+    "News",
     "Operation",
     "Plan",
     "Signal",
@@ -170,6 +171,14 @@ class Signal(Protocol):
     def unsubscribe(self, callback: Callable[[], None]) -> None:
         """Forget ``callback``; nothing happens if it is not known."""
         ...
+
+
+class News(Enum):
+    """What a watch has to tell of its key."""
+
+    DELETED = "the key was deleted"
+    CHANGED = "the key was written by somebody else"
+    BLIND = "the watch can no longer tell; read instead"
 
 
 class Watching(Signal, Protocol):

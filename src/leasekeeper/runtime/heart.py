@@ -16,7 +16,6 @@ from functools import partial
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
-from leasekeeper.errors import ConfigError
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol.actions import (
     Action,
@@ -34,15 +33,13 @@ from leasekeeper.protocol.actions import (
 )
 from leasekeeper.protocol.authority import State
 from leasekeeper.protocol.heartbeat import Heartbeat
-from leasekeeper.protocol.keys import read_epoch
-from leasekeeper.protocol.plan import KEEP_ALIVE, Call, Cause, Fault
+from leasekeeper.protocol.plan import KEEP_ALIVE, Call, Fault, News
 from leasekeeper.runtime.events import BeatMissed, Event, StateChanged
 from leasekeeper.runtime.mailbox import Mailbox
-from leasekeeper.runtime.reading import Reading
+from leasekeeper.runtime.reading import ReadBacks, learn
 from leasekeeper.runtime.signals import Flag
 from leasekeeper.runtime.watches import KeyWatches
 from leasekeeper.wire.engine import Attempt
-from leasekeeper.wire.watch import News
 from leasekeeper.wire.worker import Worker
 
 if TYPE_CHECKING:
@@ -80,6 +77,9 @@ class Heart:
         self._beats = Heartbeat()
         self._inbox: Mailbox[Callable[[], Iterable[Action]] | None] = Mailbox()
         self._keys = KeyWatches(hub, now, self._key_news)
+        self._read_backs = ReadBacks(
+            self._beats, self._keys, self._decide, self._ask, lambda kv: self._post(partial(self._take_in, kv))
+        )
         # On which connection the last beat of a session went out.
         self._last: weakref.WeakKeyDictionary[Session, Connection] = weakref.WeakKeyDictionary()
         self._pulsing = threading.RLock()
@@ -221,7 +221,7 @@ class Heart:
             case Beat(session, number):
                 self._send_beat(session, number)
             case ReadBack(session, keys):
-                self._read_back(session, keys)
+                self._read_backs.begin(session, keys, self.epoch_key)
             case Missed(session, in_a_row, why):
                 self._missed(session, in_a_row, why)
             case Changed(authority, state):
@@ -281,42 +281,13 @@ class Heart:
             self._last[session] = attempt.connection
 
     def _beat_done(self, session: Session, number: int, result: Any) -> list[Action]:
-        if isinstance(result, Fault) and result.cause is Cause.LEASE_NOT_FOUND:
-            return self._decide(self._beats.lease_gone, session)
-        if isinstance(result, pb.LeaseKeepAliveResponse):
-            return self._decide(self._beats.answered, session, number, result.TTL)
-        why = result.text or result.cause.value if isinstance(result, Fault) else repr(result)
-        refused = isinstance(result, Fault) and result.lasting
-        return self._decide(partial(self._beats.failed, refused=refused), session, number, why)
+        return self._decide(self._beats.beat_done, session, number, result)
 
-    def _read_back(self, session: Session, keys: tuple[bytes, ...], *, singly: bool = False) -> None:
-        reading = Reading((*keys, self.epoch_key), singly=singly)
-        for chunk in reading.chunks:
-            exchange = self._engine.exchange(reading.call(chunk, session.timing.pause_s), self._engine.beats)
-            self._start(exchange, partial(self._read, session, reading, chunk, keys))
-
-    def _read(
-        self, session: Session, reading: Reading, chunk: tuple[bytes, ...], keys: tuple[bytes, ...], result: Any
-    ) -> list[Action]:
-        if not reading.take(chunk, result):
-            return []
-        if reading.full and not reading.singly:
-            self._read_back(session, keys, singly=True)
-            return []
-        found = reading.found
-        if self.epoch_key in found:
-            self._post(partial(self._take_in, found.pop(self.epoch_key)))
-        actions = self._decide(partial(self._beats.read_back, refused=reading.refused), session, found)
-        if found:
-            self._keys.read(session, reading.revision)
-        return actions
+    def _ask(self, call: Call, done: Callable[[Any], list[Action]]) -> None:
+        self._start(self._engine.exchange(call, self._engine.beats), done)
 
     def _take_in(self, kv: pb.KeyValue | None) -> list[Action]:
-        """The epoch was read along with held keys, to which only a rise of it matters."""
-        try:
-            self.take_in(read_epoch([] if kv is None else [kv]))
-        except ConfigError:
-            pass  # a record that cannot be trusted: whoever acquires is told
+        learn(kv, self.take_in)
         return []
 
     def _missed(self, session: Session, in_a_row: int, why: str) -> None:
@@ -335,17 +306,11 @@ class Heart:
         self._post(partial(self._heard, ref, create_revision, news))
 
     def _heard(self, ref: weakref.ref[Slot], create_revision: int, news: News) -> list[Action]:
-        slot = ref()
-        authority = slot.authority if slot is not None else None
-        if slot is None or authority is None or authority.create_revision != create_revision:
-            return []
-        slot.watching = None
-        if authority.shown.final or self._closed:
+        authority = self._keys.heard(ref, create_revision, news)
+        if authority is None or self._closed:
             return []
         if news is News.DELETED:
             return self._decide(self._beats.key_gone, authority)
-        # Written by somebody, or the history is gone: read it now, and watch again from the next reading on.
-        self._keys.blinded(authority.session)
         return self._decide(self._beats.read_soon, authority.session)
 
     def forget(self, slot: Slot) -> None:

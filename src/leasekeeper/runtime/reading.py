@@ -1,14 +1,25 @@
-"""One read-back of held keys, and of the epoch with them, in as many transactions as they need."""
+"""Read-backs of held keys, and of the epoch with them, in as many transactions as they need."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from leasekeeper.errors import ConfigError
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
+from leasekeeper.protocol.keys import read_epoch
 from leasekeeper.protocol.plan import RANGE, TXN, Call, Cause, Fault
 
-__all__ = ["Reading"]
+if TYPE_CHECKING:
+    from leasekeeper.protocol.actions import Action
+    from leasekeeper.protocol.heartbeat import Heartbeat
+    from leasekeeper.protocol.keys import Epoch
+    from leasekeeper.protocol.session import Session
+    from leasekeeper.runtime.watches import KeyWatches
+
+__all__ = ["ReadBacks", "Reading", "learn"]
 
 # etcd takes at most 128 operations in one transaction by default.
 OPS_MAX = 128
@@ -64,3 +75,66 @@ def _answers(result: Any) -> list[list[pb.KeyValue]]:
     if isinstance(result, pb.TxnResponse):
         return [m.range_kvs(result, index) for index in range(len(result.responses))]
     return []
+
+
+class ReadBacks:
+    """The read-backs of one heart: asks, and tells the rules, the watches and whoever follows the epoch what was found.
+
+    Args:
+        beats: the rules.
+        keys: the watches on what is read.
+        decide: asks a rule for what to do now.
+        ask: sends a call; what comes of it goes to the function given with it, on the heart's own thread.
+        epoch: is given what stands at the epoch's key, see `learn`.
+    """
+
+    def __init__(
+        self,
+        beats: Heartbeat,
+        keys: KeyWatches,
+        decide: Callable[..., list[Action]],
+        ask: Callable[[Call, Callable[[Any], list[Action]]], None],
+        epoch: Callable[[pb.KeyValue | None], None],
+    ) -> None:
+        self._beats = beats
+        self._keys = keys
+        self._decide = decide
+        self._ask = ask
+        self._epoch = epoch
+
+    def begin(self, session: Session, keys: tuple[bytes, ...], epoch_key: bytes, *, singly: bool = False) -> None:
+        """Read the session's held keys, and the epoch."""
+        reading = Reading((*keys, epoch_key), singly=singly)
+        for chunk in reading.chunks:
+            done = partial(self._done, session, reading, chunk, keys, epoch_key)
+            self._ask(reading.call(chunk, session.timing.pause_s), done)
+
+    def _done(
+        self,
+        session: Session,
+        reading: Reading,
+        chunk: tuple[bytes, ...],
+        keys: tuple[bytes, ...],
+        epoch_key: bytes,
+        result: Any,
+    ) -> list[Action]:
+        if not reading.take(chunk, result):
+            return []
+        if reading.full and not reading.singly:
+            self.begin(session, keys, epoch_key, singly=True)
+            return []
+        found = reading.found
+        if epoch_key in found:
+            self._epoch(found.pop(epoch_key))
+        actions = self._decide(partial(self._beats.read_back, refused=reading.refused), session, found)
+        if found:
+            self._keys.read(session, reading.revision)
+        return actions
+
+
+def learn(kv: pb.KeyValue | None, take_in: Callable[[Epoch], None]) -> None:
+    """Take in an epoch that was read along with held keys, to which only a rise of it matters."""
+    try:
+        take_in(read_epoch([] if kv is None else [kv]))
+    except ConfigError:
+        pass  # a record that cannot be trusted: whoever acquires is told

@@ -8,7 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from leasekeeper.wire.watch import News, WatchedKey, WatchHub
+    from leasekeeper.protocol.plan import News
+    from leasekeeper.wire.watch import WatchedKey, WatchHub
 
 __all__ = ["Flag", "WatchFlag"]
 

@@ -9,10 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from leasekeeper.protocol.authority import NEVER
+from leasekeeper.protocol.plan import News
 
 if TYPE_CHECKING:
+    from leasekeeper.protocol.authority import Authority
     from leasekeeper.protocol.session import Session, Slot
-    from leasekeeper.wire.watch import News, WatchHub
+    from leasekeeper.wire.watch import WatchHub
 
 __all__ = ["KeyWatches"]
 
@@ -66,6 +68,22 @@ class KeyWatches:
         watched, slot.watching = slot.watching, None
         if watched is not None:
             watched.close()
+
+    def heard(self, ref: weakref.ref[Slot], create_revision: int, news: News) -> Authority | None:
+        """The watch on a key has told its news, and is over: whose claim it is, None if that is over or was an earlier one.
+
+        Where it cannot tell what happened, the key is watched again from the next reading on.
+        """
+        slot = ref()
+        authority = slot.authority if slot is not None else None
+        if slot is None or authority is None or authority.create_revision != create_revision:
+            return None
+        slot.watching = None
+        if authority.shown.final:
+            return None
+        if news is not News.DELETED:
+            self.blinded(authority.session)
+        return authority
 
     def blinded(self, session: Session) -> None:
         """A watch of the session has ended without telling what happened."""

@@ -14,7 +14,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from enum import Enum
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ import grpc
 from leasekeeper.errors import LeasekeeperError
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol.authority import NEVER
-from leasekeeper.protocol.plan import WATCH_PATH, Cause, Fault, Kind
+from leasekeeper.protocol.plan import WATCH_PATH, Cause, Fault, Kind, News
 from leasekeeper.wire.interruption import spared
 from leasekeeper.wire.status import fault_of, fault_of_text
 from leasekeeper.wire.worker import Worker
@@ -45,14 +44,6 @@ RELOGIN_EVERY_S = 1.0
 RELOGIN_IF_DENIED_EVERY_S = 5.0
 # What etcd may give instead of a watch's number when it refuses it.
 NO_NUMBER = -1
-
-
-class News(Enum):
-    """What a watch has to tell."""
-
-    DELETED = "the key was deleted"
-    CHANGED = "the key was written by somebody else"
-    BLIND = "the watch can no longer tell; read instead"
 
 
 class WatchedKey:

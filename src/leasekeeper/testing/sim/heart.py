@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from leasekeeper.errors import ConfigError
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol.actions import (
     Action,
@@ -28,18 +27,16 @@ from leasekeeper.protocol.actions import (
 )
 from leasekeeper.protocol.authority import State
 from leasekeeper.protocol.heartbeat import Heartbeat
-from leasekeeper.protocol.keys import read_epoch
 from leasekeeper.protocol.leave import remove, sweep, withdraw
-from leasekeeper.protocol.plan import KEEP_ALIVE, Call, Cause, Fault
+from leasekeeper.protocol.plan import KEEP_ALIVE, Call, News
 from leasekeeper.protocol.session import revoke
-from leasekeeper.runtime.reading import Reading
+from leasekeeper.runtime.reading import ReadBacks, learn
 from leasekeeper.runtime.signals import Flag
 from leasekeeper.runtime.watches import KeyWatches
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.authority import Authority, Reason
     from leasekeeper.protocol.session import Session, Slot, Tending
-    from leasekeeper.testing.sim.hub import News
     from leasekeeper.testing.sim.keeper import Keeper
     from leasekeeper.testing.sim.network import Link
     from leasekeeper.timing import Timing
@@ -63,6 +60,7 @@ class Heart:
         self._now = keeper.process.now
         self.beats = Heartbeat()
         self._keys = KeyWatches(keeper.hub, self._now, self._key_news)  # type: ignore[arg-type]
+        self._read_backs = ReadBacks(self.beats, self._keys, self._decide, self._send, self._take_in)
         self._last: weakref.WeakKeyDictionary[Session, Link] = weakref.WeakKeyDictionary()
         self._cancel: Callable[[], None] = lambda: None
         self._due = False
@@ -153,7 +151,7 @@ class Heart:
             case Beat(session, number):
                 self._send_beat(session, number)
             case ReadBack(session, keys):
-                self._read_back(session, keys)
+                self._read_backs.begin(session, keys, self._keeper.ctx.keys.epoch)
             case Missed(session):
                 self._missed(session)
             case Changed(authority):
@@ -201,40 +199,10 @@ class Heart:
         self._send(call, partial(self._beat_done, session, number))
 
     def _beat_done(self, session: Session, number: int, result: Any) -> list[Action]:
-        if isinstance(result, Fault):
-            if result.cause is Cause.LEASE_NOT_FOUND:
-                return self._decide(self.beats.lease_gone, session)
-            why = result.text or result.cause.value
-            return self._decide(partial(self.beats.failed, refused=result.lasting), session, number, why)
-        return self._decide(self.beats.answered, session, number, result.TTL)
-
-    def _read_back(self, session: Session, keys: tuple[bytes, ...], *, singly: bool = False) -> None:
-        reading = Reading((*keys, self._keeper.ctx.keys.epoch), singly=singly)
-        for chunk in reading.chunks:
-            self._send(reading.call(chunk, session.timing.pause_s), partial(self._read, session, reading, chunk, keys))
-
-    def _read(
-        self, session: Session, reading: Reading, chunk: tuple[bytes, ...], keys: tuple[bytes, ...], result: Any
-    ) -> list[Action]:
-        if not reading.take(chunk, result):
-            return []
-        if reading.full and not reading.singly:
-            self._read_back(session, keys, singly=True)
-            return []
-        found, epoch_key = reading.found, self._keeper.ctx.keys.epoch
-        if epoch_key in found:
-            self._take_in(found.pop(epoch_key))
-        actions = self._decide(partial(self.beats.read_back, refused=reading.refused), session, found)
-        if found:
-            self._keys.read(session, reading.revision)
-        return actions
+        return self._decide(self.beats.beat_done, session, number, result)
 
     def _take_in(self, kv: pb.KeyValue | None) -> None:
-        """The epoch was read along with held keys, to which only a rise of it matters."""
-        try:
-            self._keeper.ctx.take_in(read_epoch([] if kv is None else [kv]))
-        except ConfigError:
-            pass  # a record that cannot be trusted: whoever acquires is told
+        learn(kv, self._keeper.ctx.take_in)
 
     def _missed(self, session: Session) -> None:
         link = self._last.get(session)
@@ -247,17 +215,12 @@ class Heart:
         self._post(partial(self._heard, ref, create_revision, news))
 
     def _heard(self, ref: weakref.ref[Slot], create_revision: int, news: News) -> list[Action]:
-        slot = ref()
-        authority = slot.authority if slot is not None else None
-        if slot is None or authority is None or authority.create_revision != create_revision:
+        authority = self._keys.heard(ref, create_revision, news)
+        if authority is None:
             return []
-        slot.watching = None
-        if authority.shown.final:
-            return []
-        if news == "deleted":
-            self._keeper.informed.add((slot.key, create_revision))
+        if news is News.DELETED:
+            self._keeper.informed.add((authority.slot.key, create_revision))
             return self._decide(self.beats.key_gone, authority)
-        self._keys.blinded(authority.session)
         return self._decide(self.beats.read_soon, authority.session)
 
     def forget(self, slot: Slot) -> None:

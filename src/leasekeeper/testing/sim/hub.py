@@ -7,8 +7,9 @@ member is asked; each watch goes on from where it stands.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from leasekeeper.protocol.plan import News
 from leasekeeper.runtime.signals import Flag
 
 if TYPE_CHECKING:
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     from leasekeeper.testing.sim.process import Process
     from leasekeeper.testing.sim.watching import Said, Stream, Streams
 
-__all__ = ["Hub", "News", "WatchFlag", "Watched"]
+__all__ = ["Hub", "WatchFlag", "Watched"]
 
-News = Literal["deleted", "changed", "blind"]
+NEWS: dict[Said, News] = {"deleted": News.DELETED, "changed": News.CHANGED, "compacted": News.BLIND}
 SILENCE_S = 3.0
 RETRY_S = 0.05
 
@@ -117,7 +118,7 @@ class Hub:
         if watched is None or said == "progress" or (said == "changed" and not watched.puts):
             return
         self.drop(watched)
-        watched.told("blind" if said == "compacted" else said)
+        watched.told(NEWS[said])
 
 
 class WatchFlag(Flag):
