@@ -14,13 +14,11 @@ from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from typing import Literal
 
-from leasekeeper.testing.chaos.records import Attempt, Operation, Story, Told
+from leasekeeper.testing.chaos.records import OVER, Attempt, Operation, Story, Told, replica_of, turns_since
 from leasekeeper.testing.chaos.schedule import KINDS
 
 __all__ = ["Figures", "Verdict", "Violation", "judge"]
 
-OWNING = ("owner", "HELD", "SUSPENDED")
-OVER = ("LOST", "RELEASED", "lost", "released")
 HANDS = ("revoked", "broken")
 # Faults after which somebody else takes over.
 DEADLY = ("kill", "freeze", "blackhole", "cut", "requests-lost", "replies-lost")
@@ -200,7 +198,7 @@ def _turns(story: Story) -> Iterator[Violation]:
     """When the faults are over everybody gets a turn. A storm that was broken off says nothing of that."""
     if story.stopped:
         return
-    had = {line.who.partition(".")[0] for line in story.told if line.what == "owner" and line.at_s > story.calm_s}
+    had = turns_since(story.told, story.calm_s)
     for number in range(story.replicas):
         if f"r{number}" not in had:
             what = f"r{number} got no turn in {story.end_s - story.calm_s:.0f} s after the faults were over"
@@ -262,7 +260,7 @@ def owner_spans(story: Story) -> list[tuple[str, int, float, float]]:
     for line, after in zip(owners, [*owners[1:], None], strict=False):
         ends = [story.end_s, over.get(line.token, story.end_s)]
         ends += [after.at_s] if after is not None else []
-        ends += [k.at_s for k in kills if k.who == line.who.partition(".")[0] and k.at_s > line.at_s]
+        ends += [k.at_s for k in kills if k.who == replica_of(line.who) and k.at_s > line.at_s]
         spans.append((line.who, line.token, line.at_s, max(line.at_s, min(ends))))
     return spans
 
@@ -289,8 +287,8 @@ def _takeovers(story: Story) -> Iterator[float]:
         if operation.kind not in DEADLY:
             continue
         for (who, _, begin, _), after in pairwise(spans):
-            owned = who.partition(".")[0] == operation.who and begin <= operation.at_s < after[2]
-            if owned and after[0].partition(".")[0] != operation.who:
+            owned = replica_of(who) == operation.who and begin <= operation.at_s < after[2]
+            if owned and replica_of(after[0]) != operation.who:
                 yield after[2] - operation.at_s
 
 
@@ -305,4 +303,4 @@ def _explained(story: Story, loss: Told) -> bool:
 def _concerns(operation: Operation, loss: Told, since_s: float) -> bool:
     near = operation.at_s <= loss.at_s and operation.until_s >= since_s
     whole = KINDS[operation.kind].lane == "cluster"
-    return near and (whole or operation.who == loss.who.partition(".")[0])
+    return near and (whole or operation.who == replica_of(loss.who))

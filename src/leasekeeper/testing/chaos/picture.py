@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 from leasekeeper.testing.chaos.checker import Verdict, owner_spans, pause_spans
-from leasekeeper.testing.chaos.records import Operation, Story
+from leasekeeper.testing.chaos.records import Operation, Story, replica_of
 from leasekeeper.testing.chaos.schedule import KINDS
 
 __all__ = ["page"]
@@ -199,7 +199,7 @@ def _marks(drawing: _Drawing, verdict: Verdict, tops: dict[str, float], bottom: 
         title = f"<title>{number}: {escape(each.what)}</title>"
         drawing.parts.append(f'<g id="v{number}">{title}')
         drawing.line(each.at_s, TOP - 8, bottom, RED, width=1.5)
-        top = tops.get(each.who.partition(".")[0])
+        top = tops.get(replica_of(each.who))
         if top is not None:
             drawing.parts.append(
                 f'<circle cx="{x:.1f}" cy="{top + 36:.1f}" r="8" fill="none" stroke="{RED}" stroke-width="2.5"/>'
@@ -222,7 +222,7 @@ def _axis(drawing: _Drawing, bottom: float, story: Story) -> None:
 
 
 def _lane_of(operation: Operation) -> str:
-    return "etcd" if KINDS[operation.kind].lane == "cluster" else operation.who.partition(".")[0]
+    return "etcd" if KINDS[operation.kind].lane == "cluster" else replica_of(operation.who)
 
 
 def _blows(drawing: _Drawing, story: Story, tops: dict[str, float]) -> None:
@@ -241,20 +241,17 @@ def _blows(drawing: _Drawing, story: Story, tops: dict[str, float]) -> None:
 
 
 def _owners(drawing: _Drawing, story: Story, tops: dict[str, float]) -> None:
-    for who, token, begin_s, end_s in owner_spans(story):
-        name = who.partition(".")[0]
-        y = tops[name] + 6 + FAULT + 6
+    spans = owner_spans(story)
+    for who, token, begin_s, end_s in spans:
         about = f"{who} owns with token {token}, {begin_s:.1f} to {end_s:.1f} s"
-        drawing.span(begin_s, end_s, y, BAR, _hue(name), about)
+        drawing.span(begin_s, end_s, _bar_y(tops, who), BAR, _hue(who), about)
     for who, begin_s, end_s in pause_spans(story.told):
-        y = tops[who.partition(".")[0]] + 6 + FAULT + 6
-        drawing.span(begin_s, end_s, y, BAR, HOLD, f"{who} SUSPENDED, {begin_s:.1f} to {end_s:.1f} s")
-    for who, token, begin_s, end_s in owner_spans(story):
-        y = tops[who.partition(".")[0]] + 6 + FAULT + 6
-        drawing.label(begin_s, end_s, y + 14, str(token), css="in", tail=True)
+        drawing.span(begin_s, end_s, _bar_y(tops, who), BAR, HOLD, f"{who} SUSPENDED, {begin_s:.1f} to {end_s:.1f} s")
+    for who, token, begin_s, end_s in spans:
+        drawing.label(begin_s, end_s, _bar_y(tops, who) + 14, str(token), css="in", tail=True)
     for line in story.told:
         if line.what == "LOST":
-            y = tops[line.who.partition(".")[0]] + 6 + FAULT + 3
+            y = _bar_y(tops, line.who) - 3
             about = f"{line.who} learns at {line.at_s:.1f} s that token {line.token} is LOST: {line.detail}"
             drawing.line(line.at_s, y, y + BAR + 6, RED, about, 3.0)
 
@@ -263,11 +260,16 @@ def _writes(drawing: _Drawing, story: Story, top: float) -> None:
     for attempt in story.attempts:
         about = f"write {attempt.number} of {attempt.holder}, token {attempt.token}, {attempt.at_s:.2f} s"
         if attempt.accepted:
-            drawing.line(attempt.at_s, top + 22, top + 46, _hue(attempt.holder.partition(".")[0]), about)
+            drawing.line(attempt.at_s, top + 22, top + 46, _hue(attempt.holder), about)
         else:
             hue = HOLD if attempt.error else RED
             drawing.cross(attempt.at_s, top + 13, hue, f"{about}: {attempt.error or 'refused'}")
 
 
-def _hue(name: str) -> str:
-    return HUES[int(name[1:]) % len(HUES)]
+def _bar_y(tops: dict[str, float], who: str) -> float:
+    """Where the bars of a replica's ownerships are, below those of its faults."""
+    return tops[replica_of(who)] + 6 + FAULT + 6
+
+
+def _hue(who: str) -> str:
+    return HUES[int(replica_of(who)[1:]) % len(HUES)]

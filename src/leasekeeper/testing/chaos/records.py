@@ -7,12 +7,34 @@ on the safe side of what it stands for: before a gate is asked, after an acquire
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Attempt", "Blow", "Operation", "Residue", "Story", "Told", "read_lines"]
+__all__ = [
+    "OVER",
+    "OWNING",
+    "Attempt",
+    "Blow",
+    "Operation",
+    "Residue",
+    "Story",
+    "Told",
+    "json_lines",
+    "read_lines",
+    "replica_of",
+    "turns_since",
+]
+
+# What a replica says while it owns, and when that is over.
+OWNING = ("owner", "HELD", "SUSPENDED")
+OVER = ("LOST", "RELEASED", "lost", "released")
+
+
+def replica_of(holder: str) -> str:
+    """The replica of a holder, which is one of its lives: "r1" of "r1.2"."""
+    return holder.partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +131,16 @@ class Story:
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The JSON objects of a file of lines. A last line that was cut off by a kill is left out; any other is an error."""
-    lines = path.read_bytes().split(b"\n") if path.exists() else []
-    for line in lines[:-1]:
+    yield from json_lines(path.read_bytes() if path.exists() else b"")
+
+
+def json_lines(data: bytes) -> Iterator[dict[str, Any]]:
+    """The JSON objects in whole lines of ``data``."""
+    for line in data.split(b"\n")[:-1]:
         if line.startswith(b"{"):
             yield json.loads(line)
+
+
+def turns_since(told: Iterable[Told], at_s: float) -> set[str]:
+    """The replicas that came to own after a moment."""
+    return {replica_of(line.who) for line in told if line.what == "owner" and line.at_s > at_s}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from leasekeeper.clock import boottime
 from leasekeeper.errors import ConfigError, LeasekeeperError, Unavailable
 from leasekeeper.testing.chaos.operator import Operator
-from leasekeeper.testing.chaos.records import Attempt, Told, read_lines
+from leasekeeper.testing.chaos.records import OWNING, Attempt, Told, json_lines, read_lines, replica_of
 from leasekeeper.testing.cluster import EtcdCluster
 from leasekeeper.testing.process import ChildProcess
 from leasekeeper.testing.proxy import FaultProxy
@@ -267,9 +267,7 @@ class Stage:
             data = file.read()
         whole = data[: data.rfind(b"\n") + 1]
         self._read[path] = self._read.get(path, 0) + len(whole)
-        for line in whole.splitlines():
-            if line.startswith(b"{"):
-                yield Told(**json.loads(line))
+        return (Told(**line) for line in json_lines(whole))
 
     def attempts(self) -> list[Attempt]:
         """The ledger."""
@@ -281,11 +279,7 @@ class Stage:
 
     def owner(self) -> Actor | None:
         """Who said last that it owns the lease, unless it said something else since."""
-        owning: dict[str, bool] = {}
-        for line in self.told():
-            name = line.who.partition(".")[0]
-            owning.pop(name, None)
-            if line.what in ("owner", "HELD", "SUSPENDED"):
-                owning[name] = True
-        names = list(owning)
-        return next((actor for actor in self.actors if names and actor.name == names[-1]), None)
+        last = {replica_of(line.who): line for line in self.told()}
+        owning = [line for line in last.values() if line.what in OWNING]
+        newest = max(owning, key=lambda line: line.at_s, default=None)
+        return next((actor for actor in self.actors if newest and actor.name == replica_of(newest.who)), None)

@@ -13,7 +13,7 @@ from leasekeeper.errors import ConfigError, LeasekeeperError
 from leasekeeper.testing import snapshots
 from leasekeeper.testing.chaos import faults
 from leasekeeper.testing.chaos.operator import eventually
-from leasekeeper.testing.chaos.records import Blow, Operation, Residue, Story, Told
+from leasekeeper.testing.chaos.records import Blow, Operation, Residue, Story, Told, turns_since
 from leasekeeper.testing.chaos.schedule import KINDS, choose_kinds, make_schedule
 from leasekeeper.testing.chaos.stage import Stage
 from leasekeeper.testing.homes import make_home
@@ -199,8 +199,7 @@ class Storm:
         while len(had) < self.weather.replicas and stage.now_s() < until_s:
             time.sleep(SLICE_S)
             self._watch(stage)
-            turns = (line.who for line in stage.told() if line.what == "owner" and line.at_s > story.calm_s)
-            for name in sorted({who.partition(".")[0] for who in turns} - had):
+            for name in sorted(turns_since(stage.told(), story.calm_s) - had):
                 had.add(name)
                 until_s = stage.now_s() + window_s
                 self._tell(f"{stage.now_s():6.1f} s  {name} has had its turn")
