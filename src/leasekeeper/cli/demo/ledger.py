@@ -17,6 +17,7 @@ from typing import Any
 
 from leasekeeper.errors import StaleToken
 from leasekeeper.guards.sqlite import Fence
+from leasekeeper.testing.trial import Writer
 
 __all__ = ["RESOURCE", "Ledger", "Written"]
 
@@ -30,19 +31,6 @@ class Written:
     holder: str
     token: int
     accepted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Bearer:
-    """The sender of a write: its token was taken at its own gate."""
-
-    token: int
-    claim: str
-    holder: str
-
-    def check(self, need: float = 0.0) -> int:
-        """The token as it was sent."""
-        return self.token
 
 
 class _Server(socketserver.ThreadingTCPServer):
@@ -88,7 +76,7 @@ class Ledger:
 
     def write(self, request: dict[str, Any]) -> dict[str, Any]:
         """Decide and write in one transaction."""
-        bearer = _Bearer(int(request["token"]), str(request["claim"]), str(request["holder"]))
+        bearer = Writer(str(request["holder"]), int(request["token"]), str(request["claim"]), RESOURCE)
         with self._turn:
             answer = self._transaction(bearer)
             attempt = Written(bearer.holder, bearer.token, bool(answer["accepted"]))
@@ -96,7 +84,7 @@ class Ledger:
         self._heard(attempt)
         return answer
 
-    def _transaction(self, bearer: _Bearer) -> dict[str, Any]:
+    def _transaction(self, bearer: Writer) -> dict[str, Any]:
         connection = sqlite3.connect(self._path)
         try:
             with connection:
