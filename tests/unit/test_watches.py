@@ -82,3 +82,13 @@ def test_a_blind_watch_is_replaced_a_beat_later() -> None:
     assert len(watched.read_at(120)) == 1
     watched.now_s = TIMING.beat_s
     assert watched.read_at(130)[1:] == [(131, False)]
+
+
+def test_news_of_an_earlier_claim_concern_nobody() -> None:
+    """A slot's key is used again: what its watch tells of the claim before says nothing of the one that is there now."""
+    watched = Watched()
+    slot = watched.authority.slot
+    assert watched.keys.heard(weakref.ref(slot), REVISION - 1, News.DELETED) is None
+    assert slot.watching is not None
+    assert watched.keys.heard(weakref.ref(slot), REVISION, News.DELETED) is watched.authority
+    assert slot.watching is None
