@@ -76,4 +76,4 @@ def test_every_public_name_can_be_had() -> None:
     for name in testing.__all__:
         assert getattr(testing, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = testing.nothing
+        _ = testing.nothing  # type: ignore[attr-defined]

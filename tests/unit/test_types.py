@@ -42,9 +42,11 @@ async def amain() -> None:
 
 WRONG = """\
 import leasekeeper
+import leasekeeper.testing
 from leasekeeper import AsyncKeeper, Keeper, LeaseLost, NotAcquired
 
 leasekeeper.nope
+leasekeeper.testing.nope
 Keeper.from_env(name_space="payments")
 AsyncKeeper.from_env(timing=5)
 
