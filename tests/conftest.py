@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from leasekeeper.testing import EtcdServer, FaultProxy
+from tests.raw import RawEtcd
 
 
 def _hear_signals() -> None:
@@ -37,6 +38,12 @@ def etcd(etcd_server: EtcdServer) -> EtcdServer:
 def namespace() -> str:
     """A namespace that no other test uses."""
     return f"test-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def raw(etcd: EtcdServer) -> RawEtcd:
+    """A person with etcd's own tools."""
+    return RawEtcd(etcd.endpoint)
 
 
 @pytest.fixture

@@ -22,12 +22,6 @@ def keeper(etcd: EtcdServer, namespace: str) -> Iterator[Keeper]:
         yield made
 
 
-@pytest.fixture
-def raw(etcd: EtcdServer) -> RawEtcd:
-    """A person with etcd's own tools."""
-    return RawEtcd(etcd.endpoint)
-
-
 def states(command: Command) -> list[str]:
     """The states that it has told."""
     return [line["state"] for line in command.json_lines()]

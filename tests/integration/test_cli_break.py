@@ -27,12 +27,6 @@ def keeper(etcd: EtcdServer, namespace: str) -> Iterator[Keeper]:
 
 
 @pytest.fixture
-def raw(etcd: EtcdServer) -> RawEtcd:
-    """A person with etcd's own tools."""
-    return RawEtcd(etcd.endpoint)
-
-
-@pytest.fixture
 def between(etcd: EtcdServer) -> Iterator[Intermediary]:
     """A network between the command and etcd."""
     with Intermediary(etcd.endpoint) as made:

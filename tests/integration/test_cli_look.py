@@ -30,12 +30,6 @@ def keeper(etcd: EtcdServer, namespace: str) -> Iterator[Keeper]:
 
 
 @pytest.fixture
-def raw(etcd: EtcdServer) -> RawEtcd:
-    """A person with etcd's own tools."""
-    return RawEtcd(etcd.endpoint)
-
-
-@pytest.fixture
 def cli(etcd: EtcdServer, namespace: str) -> Any:
     """The command line on this test's namespace."""
 

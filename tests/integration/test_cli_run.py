@@ -19,12 +19,6 @@ SHOW_VARIABLES = "import os; print(*(os.environ.get(f'LEASEKEEPER_{n}') for n in
 
 
 @pytest.fixture
-def raw(etcd: EtcdServer) -> RawEtcd:
-    """A person with etcd's own tools."""
-    return RawEtcd(etcd.endpoint)
-
-
-@pytest.fixture
 def keeper(etcd: EtcdServer, namespace: str) -> Iterator[Keeper]:
     """Somebody else who wants the same names."""
     with Keeper(etcd.endpoint, namespace=namespace, holder="worker-1") as made:

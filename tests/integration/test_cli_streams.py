@@ -20,12 +20,6 @@ LIMIT_S = 50
 
 
 @pytest.fixture
-def raw(etcd: EtcdServer) -> RawEtcd:
-    """A person with etcd's own tools."""
-    return RawEtcd(etcd.endpoint)
-
-
-@pytest.fixture
 def keeper(etcd: EtcdServer, namespace: str) -> Iterator[Keeper]:
     """Somebody else who wants the same names."""
     with Keeper(etcd.endpoint, namespace=namespace, holder="worker-1") as made:

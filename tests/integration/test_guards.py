@@ -34,12 +34,6 @@ from tests.support import until
 
 
 @pytest.fixture
-def raw(etcd: EtcdServer) -> RawEtcd:
-    """What etcd really holds."""
-    return RawEtcd(etcd.endpoint)
-
-
-@pytest.fixture
 def key(namespace: str) -> str:
     """A key of the user's own."""
     return f"data/{namespace}"

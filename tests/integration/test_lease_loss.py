@@ -21,12 +21,6 @@ TIMING = Timing(ttl=2)
 
 
 @pytest.fixture
-def raw(etcd: EtcdServer) -> RawEtcd:
-    """Etcd as it is."""
-    return RawEtcd(etcd.endpoint)
-
-
-@pytest.fixture
 def keeper(proxy: FaultProxy, namespace: str) -> Iterator[Keeper]:
     """A keeper whose network can be broken."""
     with Keeper(proxy.endpoint, namespace=namespace, timing=TIMING) as made:

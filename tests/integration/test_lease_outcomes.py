@@ -22,12 +22,6 @@ NAME = "some-name"
 
 
 @pytest.fixture
-def raw(etcd: EtcdServer) -> RawEtcd:
-    """Etcd as it is."""
-    return RawEtcd(etcd.endpoint)
-
-
-@pytest.fixture
 def keeper(proxy: FaultProxy, namespace: str) -> Iterator[Keeper]:
     """A keeper whose messages can get lost."""
     with Keeper(proxy.endpoint, namespace=namespace, timing=TIMING) as made:

@@ -26,12 +26,6 @@ EACH = 50
 
 
 @pytest.fixture
-def raw(etcd: EtcdServer) -> RawEtcd:
-    """Etcd as it is."""
-    return RawEtcd(etcd.endpoint)
-
-
-@pytest.fixture
 def mid(etcd: EtcdServer) -> Iterator[Intermediary]:
     """What stands between the keepers and etcd."""
     with Intermediary(etcd.endpoint) as made:

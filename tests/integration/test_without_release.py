@@ -13,7 +13,7 @@ from leasekeeper.protocol.session import Slot
 from leasekeeper.runtime import held
 from leasekeeper.testing import EtcdServer
 from tests.integration import test_lease_crowd, test_lease_loss, test_lease_store, test_promises
-from tests.integration.test_lease_loss import keeper, raw  # noqa: F401 - fixtures of what is shown again
+from tests.integration.test_lease_loss import keeper  # noqa: F401 - a fixture of what is shown again
 from tests.integration.test_lease_store import own_etcd, rewound  # noqa: F401
 from tests.raw import RawEtcd
 from tests.support import until
