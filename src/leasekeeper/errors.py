@@ -5,18 +5,44 @@
     LeasekeeperError
     ├── StopWork            the code that acts must stop
     │   ├── LeaseLost           authority is gone for good
-    │   └── StaleToken          a resource has seen a newer owner
+    │   ├── StaleToken          a resource has seen a newer owner
+    │   ├── RunHalted           an operator has halted the run
+    │   ├── InDoubt             nobody can tell whether a step's effect happened
+    │   └── Quarantined         the run was begun again too often
     ├── TryLater            nothing to mend; wait or try again
     │   ├── LeaseSuspended      authority is not provable just now
     │   ├── NotAcquired         somebody else owns the name
     │   ├── Unavailable         etcd cannot be reached or refuses for now
     │   │   └── OutOfSpace          etcd is full and takes no writes
-    │   └── OutcomeUnknown      a request was sent and its effect could not be read back
+    │   │       └── QuotaReserved       etcd is nearly full: the rest is for outcomes
+    │   ├── OutcomeUnknown      a request was sent and its effect could not be read back
+    │   └── StaleCheckpoint     somebody else has changed the checkpoint meanwhile
     └── FixIt               a person must change code, configuration or rights
         ├── Misuse              the API was called in a way that cannot work
+        │   └── StepBusy            one step in two threads or tasks at once
         ├── ConfigError         a value is wrong; names the value and what would be right
+        │   └── NotSerialisable     a value that cannot be written as JSON
         ├── AuthError           etcd refuses this user
-        └── StoreRewound        etcd's history went back, as after a restore from a backup
+        ├── StoreRewound        etcd's history went back, as after a restore from a backup
+        ├── Conflict            somebody else has done what a step would do
+        ├── Drift               what a step has done is true no more
+        ├── ArgumentsChanged    a step was recorded with other arguments
+        ├── InputChanged        a run was begun with another input
+        ├── CorruptState        what is stored was damaged or changed
+        ├── SchemaTooNew        what is stored is of a newer version than this program reads
+        ├── SchemaUnknown       no migration leads from the stored version to this program's
+        ├── SigningKeyMissing   the key that signs a run's records is not here
+        ├── BlobMissing         the bytes of a recorded result are gone
+        ├── RunRewound          records of a run are gone from etcd
+        ├── AnchorSkewed        an anchor remembers other records than etcd holds
+        ├── RecordTooLarge      a record above its bound
+        ├── RunTooLong          more records than a run may have
+        ├── TransactionTooLarge more at once than etcd takes
+        ├── IllegalTransition   a phase that may not follow the present one
+        ├── RunFinished         a finished run takes no more steps
+        └── RunPruned           a pruned run's id is not used again
+
+Those that only a run can raise are in `leasekeeper.run_errors`.
 
 Contract of each: the class docstring's first line is the default message; what a program may want to branch on is an
 attribute, not text; every error survives ``pickle`` with its attributes. Passwords, tokens of etcd's login and private

@@ -10,7 +10,7 @@ import sys
 import click
 import pytest
 
-from leasekeeper import errors
+from leasekeeper import errors, run_errors
 from leasekeeper.cli.exits import Interrupted, code_of, report
 from leasekeeper.errors import LeasekeeperError
 
@@ -26,6 +26,30 @@ CODES = {
     errors.ConfigError: 2,
     errors.AuthError: 77,
     errors.StoreRewound: 2,
+    run_errors.RunHalted: 76,
+    run_errors.InDoubt: 76,
+    run_errors.Quarantined: 76,
+    run_errors.StaleCheckpoint: 69,
+    run_errors.QuotaReserved: 69,
+    run_errors.Conflict: 2,
+    run_errors.Drift: 2,
+    run_errors.ArgumentsChanged: 2,
+    run_errors.InputChanged: 2,
+    run_errors.CorruptState: 2,
+    run_errors.SchemaTooNew: 2,
+    run_errors.SchemaUnknown: 2,
+    run_errors.SigningKeyMissing: 2,
+    run_errors.BlobMissing: 2,
+    run_errors.RunRewound: 2,
+    run_errors.AnchorSkewed: 2,
+    run_errors.NotSerialisable: 2,
+    run_errors.RecordTooLarge: 2,
+    run_errors.RunTooLong: 2,
+    run_errors.TransactionTooLarge: 2,
+    run_errors.IllegalTransition: 2,
+    run_errors.RunFinished: 2,
+    run_errors.RunPruned: 2,
+    run_errors.StepBusy: 2,
 }
 
 

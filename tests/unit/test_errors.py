@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import leasekeeper
-from leasekeeper import errors
+from leasekeeper import errors, run_errors
 from leasekeeper.errors import (
     AuthError,
     ConfigError,
@@ -30,9 +30,67 @@ from leasekeeper.errors import (
 )
 from leasekeeper.protocol.authority import Loss
 from leasekeeper.protocol.keys import Claim
+from leasekeeper.run_errors import (
+    AnchorSkewed,
+    ArgumentsChanged,
+    BlobMissing,
+    Conflict,
+    CorruptState,
+    Drift,
+    IllegalTransition,
+    InDoubt,
+    InputChanged,
+    NotApplied,
+    NotSerialisable,
+    Quarantined,
+    QuotaReserved,
+    RecordTooLarge,
+    RunFinished,
+    RunHalted,
+    RunPruned,
+    RunRewound,
+    RunTooLong,
+    SchemaTooNew,
+    SchemaUnknown,
+    SigningKeyMissing,
+    StaleCheckpoint,
+    StepBusy,
+    TransactionTooLarge,
+)
+from leasekeeper.run_records import Receipt
 
-ALL = [found for _, found in inspect.getmembers(errors, inspect.isclass) if issubclass(found, LeasekeeperError)]
+ALL = sorted(
+    {
+        found
+        for module in (errors, run_errors)
+        for _, found in inspect.getmembers(module, inspect.isclass)
+        if issubclass(found, LeasekeeperError)
+    },
+    key=lambda found: found.__name__,
+)
 LOSS = Loss("revoked", 12.5, 3.25)
+RECEIPT = Receipt(
+    run="wf/id",
+    workflow="wf",
+    id="id",
+    gen=1,
+    seq=2,
+    kind="conflict",
+    step="charge",
+    data={"found": 1},
+    token=7,
+    claim="c",
+    holder="h",
+    life="a",
+    nonce="n",
+    namespace_id="b",
+    prev="0" * 64,
+    at_ms=1,
+    hash="1" * 64,
+    key_id="",
+    signature="",
+    stored=b"{}",
+)
 CLAIM = Claim(name="n", key="leasekeeper/default/lease/n/1", token=7, create_revision=7, mod_revision=7, lease_id=1)
 
 FULL = [
@@ -47,6 +105,30 @@ FULL = [
     ConfigError(field="ttl", value=0, expected="more"),
     AuthError("no", user="u", denied=True, operation="Txn"),
     StoreRewound("back", seen=9, now=4),
+    RunHalted("halted", run="wf/id", step="charge", scope="wf", reason="audit", by="ann"),
+    InDoubt("who knows", run="wf/id", step="charge", seq=3, why="no key"),
+    Quarantined("again", run="wf/id", restarts=5),
+    StaleCheckpoint("changed", run="wf/id", name="state", expected=7, found=9),
+    QuotaReserved("nearly full", used=9, quota=10, endpoints=("a:1",), operation="Txn", detail="reserved"),
+    Conflict("somebody", run="wf/id", step="charge", receipt=RECEIPT),
+    Drift("true no more", run="wf/id", step="charge", seq=4),
+    ArgumentsChanged("others", run="wf/id", step="charge", recorded="aa", given="bb"),
+    InputChanged("another", run="wf/id", recorded="aa", given="bb"),
+    CorruptState(where="ck/state", why="digest"),
+    SchemaTooNew("newer", schema="OrderState", version=3, reads=2),
+    SchemaUnknown("no way", schema="OrderState", version=1),
+    SigningKeyMissing("no key", run="wf/id", key_id="k1"),
+    BlobMissing("gone", digest="ab" * 32),
+    RunRewound("back", run="wf/id", have=3, known=5),
+    AnchorSkewed("two tales", anchor="tpm", run="wf/id", seq=5, have="aa", known="bb"),
+    NotSerialisable(field="args[0]", value="a set", expected="a list"),
+    RecordTooLarge(what="result", size=70_000, most=65_536),
+    RunTooLong("long", run="wf/id", records=10_000, most=10_000),
+    TransactionTooLarge("large", size=600_000, most=524_288),
+    IllegalTransition("no", name="order", have="paid", wanted="new", legal=("sent",)),
+    RunFinished("over", run="wf/id"),
+    RunPruned("pruned", run="wf/id"),
+    StepBusy("busy", run="wf/id", step="charge"),
 ]
 each_error = pytest.mark.parametrize("error", FULL, ids=lambda error: type(error).__name__)
 
@@ -54,9 +136,18 @@ each_error = pytest.mark.parametrize("error", FULL, ids=lambda error: type(error
 def test_the_tree_says_who_must_act() -> None:
     """DESIGN §6: stop, wait, fix; each error has exactly one of these answers."""
     branches = {
-        StopWork: {LeaseLost, StaleToken},
-        TryLater: {LeaseSuspended, NotAcquired, Unavailable, OutOfSpace, OutcomeUnknown},
-        FixIt: {Misuse, ConfigError, AuthError, StoreRewound},
+        StopWork: {LeaseLost, StaleToken, RunHalted, InDoubt, Quarantined},
+        TryLater: {
+            *(LeaseSuspended, NotAcquired, Unavailable, OutOfSpace, OutcomeUnknown),
+            *(StaleCheckpoint, QuotaReserved),
+        },
+        FixIt: {
+            *(Misuse, ConfigError, AuthError, StoreRewound),
+            *(Conflict, Drift, ArgumentsChanged, InputChanged, RunRewound, AnchorSkewed),
+            *(CorruptState, SchemaTooNew, SchemaUnknown, SigningKeyMissing, BlobMissing),
+            *(NotSerialisable, RecordTooLarge, RunTooLong, TransactionTooLarge),
+            *(IllegalTransition, RunFinished, RunPruned, StepBusy),
+        },
     }
     leaves = set(ALL) - {LeasekeeperError, *branches}
     assert set().union(*branches.values()) == leaves
@@ -116,6 +207,39 @@ def test_every_leaf_is_pickled_above() -> None:
 def test_errors_can_be_imported_from_the_package(error: LeasekeeperError) -> None:
     """Each leaf is a public name."""
     assert getattr(leasekeeper, type(error).__name__) is type(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (InDoubt(run="order/42", step="charge"), "`leasekeeper runs resolve order/42 charge --applied|--not-applied`"),
+        (
+            InDoubt(run="order/4 2", step="it's STEP"),
+            """`leasekeeper runs resolve 'order/4 2' 'it'"'"'s STEP' --applied|""",
+        ),
+        (RunHalted(run="order/42", scope="order"), "`leasekeeper unhalt order`"),
+        (Quarantined(run="order/42"), "`leasekeeper runs explain order/42`"),
+        (RunFinished(run="order/4\n2"), "'order/4 2' is finished"),
+        (
+            RecordTooLarge(what="the result of charge", size=70_000, most=65_536),
+            "the result of charge has 70000 bytes, 65536",
+        ),
+        (CorruptState(where="ck/state", why="wrong digest"), "ck/state: wrong digest"),
+        (IllegalTransition(name="order", have="paid", wanted="new"), "Phase order cannot go from paid to new"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_error_of_a_run_names_the_command_to_type(error: LeasekeeperError, words: str) -> None:
+    """The default message of an error of a run holds the command with the run's own words in it, quoted for a shell."""
+    assert words in str(error)
+    assert "\n" not in str(error)
+
+
+def test_not_applied_is_the_users_own_error() -> None:
+    """What an effect raises to say that nothing happened is an ordinary exception, outside of the tree, and public."""
+    assert issubclass(NotApplied, Exception)
+    assert not issubclass(NotApplied, LeasekeeperError)
+    assert leasekeeper.NotApplied is NotApplied
 
 
 def test_a_config_error_names_the_value_and_what_would_be_right() -> None:
