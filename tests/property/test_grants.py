@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from leasekeeper.errors import AuthError, ConfigError
 from leasekeeper.fencing import REVISION_MAX, TOKEN_MAX
 from leasekeeper.guards.grant import Grant, Issuer, Verifier, canonical, digest_of
-from leasekeeper.guards.signing import Ed25519Key, HmacKey, SigningKey, VerifyingKey
+from leasekeeper.signing import Ed25519Key, HmacKey, SigningKey, VerifyingKey
 
 SECRET = b"a secret that nobody else knows."
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from leasekeeper.canonical import BYTES_MAX, DEPTH_MAX, canonical
 from leasekeeper.errors import ConfigError
-from leasekeeper.guards.grant.canonical import BYTES_MAX, DEPTH_MAX, canonical
 
 # RFC 8785, appendix B: a double by its bits, and how it is written.
 DOUBLES = {

@@ -12,7 +12,7 @@ import pytest
 
 from leasekeeper import __version__
 from leasekeeper.errors import AuthError, ConfigError
-from leasekeeper.guards.signing import HmacKey
+from leasekeeper.signing import HmacKey
 from leasekeeper.testing.chaos import Attempt, Story, Told, Weather, judge, require_proof, sign_report
 from leasekeeper.testing.chaos.report import write
 

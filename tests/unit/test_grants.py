@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
+from leasekeeper.canonical import canonical
 from leasekeeper.errors import AuthError, ConfigError, LeasekeeperError, LeaseLost, LeaseSuspended, Misuse, StaleToken
 from leasekeeper.fencing import TOKEN_MAX
 from leasekeeper.guards.grant import Grant, Issuer, Verifier, digest_of, requires_grant
-from leasekeeper.guards.grant.canonical import canonical
 from leasekeeper.guards.grant.terms import TEXT_MAX
-from leasekeeper.guards.signing import HmacKey
 from leasekeeper.guards.sqlite import Fence
+from leasekeeper.signing import HmacKey
 
 KEY = HmacKey("2026-11", b"a secret that nobody else knows.")
 HOST = {"host": "a.example"}

@@ -6,8 +6,10 @@ import sys
 
 import pytest
 
+from leasekeeper import signing
 from leasekeeper.errors import AuthError, ConfigError, Misuse
-from leasekeeper.guards.signing import Ed25519Key, Ed25519PublicKey, HmacKey, Keyring, SigningKey, VerifyingKey
+from leasekeeper.guards import signing as at_guards
+from leasekeeper.signing import Ed25519Key, Ed25519PublicKey, HmacKey, Keyring, SigningKey, VerifyingKey
 
 SECRET = b"a secret that nobody else knows."
 # RFC 8032, section 7.1, test 2.
@@ -43,6 +45,13 @@ def pair(kind: str) -> tuple[SigningKey, VerifyingKey]:
 each_kind = pytest.mark.parametrize("kind", ["hmac", pytest.param("ed25519", marks=needs_cryptography)])
 
 
+def test_the_keys_are_found_where_grants_are() -> None:
+    """`leasekeeper.guards.signing` has every public name of `leasekeeper.signing`, the same object each."""
+    assert at_guards.__all__ == signing.__all__
+    for name in signing.__all__:
+        assert getattr(at_guards, name) is getattr(signing, name)
+
+
 def test_hmac_is_the_standard_one() -> None:
     """RFC 4231, test case 1: the signature is HMAC-SHA256 of just the message."""
     signature = HmacKey("k", b"\x0b" * 20).sign(b"Hi There")
@@ -61,8 +70,8 @@ def test_ed25519_is_the_standard_one() -> None:
 @each_kind
 def test_a_ring_believes_only_what_a_key_of_it_signed(kind: str) -> None:
     """Another message, a changed, cut or empty signature, another key of the same id and an unknown id are AuthErrors."""
-    signing, verifying = pair(kind)
-    signature = signing.sign(b"message")
+    signer, verifying = pair(kind)
+    signature = signer.sign(b"message")
     ring = Keyring(verifying)
     ring.verify("k1", b"message", signature)
     changed = bytes((signature[0] ^ 1,)) + signature[1:]
@@ -139,8 +148,8 @@ def test_a_ring_has_some_keys_and_not_too_many(count: int) -> None:
 @each_kind
 def test_secrets_are_not_shown(kind: str) -> None:
     """Neither a key nor a ring shows what it keeps, only ids."""
-    signing, verifying = pair(kind)
-    for thing in (signing, verifying, Keyring(verifying)):
+    signer, verifying = pair(kind)
+    for thing in (signer, verifying, Keyring(verifying)):
         shown = f"{thing!r} {thing}"
         assert "k1" in shown
         for secret in (SECRET, SEED):

@@ -17,7 +17,7 @@ from leasekeeper.cli.settings import Settings
 from leasekeeper.errors import ConfigError
 
 if TYPE_CHECKING:
-    from leasekeeper.guards.signing import Ed25519Key
+    from leasekeeper.signing import Ed25519Key
     from leasekeeper.testing.chaos import Story, Verdict, Weather
 
 DEFAULT_SECONDS = 60.0
@@ -126,7 +126,7 @@ def _key(path: Path | None, report: Path | None) -> Ed25519Key | None:
         return None
     if report is None:
         raise ConfigError("--sign needs --report: there is nothing else to sign", field="--sign", value=str(path))
-    from leasekeeper.guards.signing import Ed25519Key
+    from leasekeeper.signing import Ed25519Key
 
     try:
         pem = path.read_bytes()

@@ -41,7 +41,7 @@ canonical JSON, in hex), ``issued_ms``, ``until_ms`` (milliseconds since 1970, U
 
 from __future__ import annotations
 
-from leasekeeper.guards.grant.canonical import canonical
+from leasekeeper.canonical import canonical
 from leasekeeper.guards.grant.gated import Gated, requires_grant
 from leasekeeper.guards.grant.issuer import Issuer, Owned
 from leasekeeper.guards.grant.live import Grant, digest_of

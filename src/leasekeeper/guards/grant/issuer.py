@@ -13,11 +13,11 @@ from leasekeeper.errors import ConfigError
 from leasekeeper.guards import Bearer
 from leasekeeper.guards.grant.live import Grant, check_time, digest_of, made_live
 from leasekeeper.guards.grant.terms import MS_MAX, Terms, signed_part, whole
-from leasekeeper.guards.signing import check_key_id
 from leasekeeper.protocol.keys import check_name
+from leasekeeper.signing import check_key_id
 
 if TYPE_CHECKING:
-    from leasekeeper.guards.signing import SigningKey
+    from leasekeeper.signing import SigningKey
 
 __all__ = ["Issuer", "Owned"]
 
@@ -84,7 +84,7 @@ class Issuer:
         Args:
             lease: asked at its gate.
             effect: its name, which the resource must know too; 1 to 255 characters, no control characters.
-            arguments: its arguments by name; what `leasekeeper.guards.grant.canonical` can write. Only their digest is carried.
+            arguments: its arguments by name; what `leasekeeper.canonical` can write. Only their digest is carried.
             need: seconds of proven authority that the effect needs.
 
         Raises:

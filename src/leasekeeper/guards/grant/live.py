@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
+from leasekeeper.canonical import canonical
 from leasekeeper.errors import ConfigError, LeaseSuspended, Misuse
-from leasekeeper.guards.grant.canonical import canonical
 from leasekeeper.guards.grant.terms import MEMBERS, Terms
 
 __all__ = ["Gate", "Grant", "check_time", "digest_of", "is_seconds", "made_live"]

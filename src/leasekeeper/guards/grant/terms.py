@@ -9,9 +9,9 @@ import re
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
+from leasekeeper.canonical import canonical
 from leasekeeper.errors import ConfigError
 from leasekeeper.fencing import parse_token
-from leasekeeper.guards.grant.canonical import canonical
 from leasekeeper.protocol.keys import check_name
 
 __all__ = ["MEMBERS", "MS_MAX", "TEXT_MAX", "Parts", "Terms", "signed_part", "split", "whole"]

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from leasekeeper.errors import AuthError, ConfigError, Misuse
 from leasekeeper.guards.grant.live import Grant, check_time, digest_of, is_seconds, made_live
 from leasekeeper.guards.grant.terms import Terms, decoded, split
-from leasekeeper.guards.signing import Keyring
+from leasekeeper.signing import Keyring
 
 if TYPE_CHECKING:
-    from leasekeeper.guards.signing import VerifyingKey
+    from leasekeeper.signing import VerifyingKey
 
 __all__ = ["Verifier"]
 

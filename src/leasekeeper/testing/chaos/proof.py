@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from leasekeeper._version import __version__
 from leasekeeper.errors import AuthError, ConfigError
-from leasekeeper.guards.signing import Keyring
+from leasekeeper.signing import Keyring
 
 if TYPE_CHECKING:
-    from leasekeeper.guards.signing import SigningKey, VerifyingKey
+    from leasekeeper.signing import SigningKey, VerifyingKey
 
 __all__ = ["require_proof", "sign_report"]
 
