@@ -200,3 +200,10 @@ def test_faults_end_with_the_release_that_mends_them(version: str, count: int) -
     release = parse(version)
     assert release is not None
     assert len(faults_of(release)) == count
+
+
+def test_an_etcd_without_a_quota_is_never_too_full() -> None:
+    """A quota that was turned off, which etcd tells as less than none, is not one that is used up."""
+    facts = replace(HEALTHY, endpoints=(endpoint(1, db_size=9000 * MIB, db_quota=-1), endpoint(2), endpoint(3)))
+    assert not acted_on(facts)
+    assert any("9000 MiB, and no quota" in finding.what for finding in judge(facts))

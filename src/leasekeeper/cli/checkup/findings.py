@@ -11,14 +11,12 @@ from leasekeeper.cli.checkup.facts import EndpointFact, Facts
 from leasekeeper.cli.checkup.versions import OLDEST, faults_of, parse
 from leasekeeper.cli.settings import words_about
 from leasekeeper.cli.text import clip, one_line, plural
+from leasekeeper.protocol.limits import DEFAULT_QUOTA, QUOTA_SHARE
 from leasekeeper.timing import Timing
 
 __all__ = ["Finding", "Severity", "judge"]
 
 MIB = 1024 * 1024
-# What etcd takes where nothing else is set; releases before 3.6 do not tell their quota.
-DEFAULT_QUOTA = 2048 * MIB
-QUOTA_SHARE = 0.8
 # So many revisions are soon written; before, nothing can be said about compaction.
 YOUNG_REVISIONS = 10_000
 CLOCK_S = 5.0
@@ -105,6 +103,9 @@ def _role(fact: EndpointFact) -> Iterator[Finding]:
 
 
 def _size(fact: EndpointFact) -> Iterator[Finding]:
+    if fact.db_quota < 0:  # --quota-backend-bytes below 0 turns it off
+        yield Finding(Severity.OK, fact.endpoint, f"its database has {fact.db_size / MIB:.0f} MiB, and no quota")
+        return
     quota = fact.db_quota or DEFAULT_QUOTA
     told = "quota" if fact.db_quota else "default quota; this version does not tell its own"
     what = f"its database has {fact.db_size / MIB:.0f} of {quota / MIB:.0f} MiB ({told})"
