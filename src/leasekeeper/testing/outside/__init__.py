@@ -1,0 +1,34 @@
+"""An outside world for tests of programs that act on one: what they did can be counted, and everything can go wrong.
+
+`OutsideWorld` is a process with a few services over HTTP, of the kinds that matter to somebody who may be killed between a
+request and its answer:
+
+=================================  ==================================================================================
+``POST /charges``                  payments that honour an ``Idempotency-Key``; ``GET /charges?order=``, ``/charges/ID``
+``POST /till/charges``             the same without: asked twice, it charges twice
+``POST /mails``                    mail, of which nothing is taken back; ``GET /mails?to=&subject=``
+``PUT /configs/NAME``              documents behind a fence (``Fencing-Token``, ``Fencing-Claim``); ``GET`` the current one;
+                                   ``/certificates/NAME`` and ``/secrets/NAME`` are the same
+``POST /v1/chat/completions``      a language model's place: an answer that follows from the request, billed each time
+``GET /__counts``                  how often each was asked for, and happened
+=================================  ==================================================================================
+
+All that comes and all that happens is written to a ledger by the world itself (`Entry`), which is what a test compares the
+actor's own story with. A `Trouble` makes it slow, forgetful, or lose a reply::
+
+    with OutsideWorld() as world:
+        world.trouble(Trouble("lose_reply", "payments.charge"))
+        ...  # what your program does when it hears nothing of its charge
+        assert len(world.applied("payments.charge", "order-42")) == 1
+
+These services stand in for other people's. The etcd of a test is always a real one, see `leasekeeper.testing`.
+"""
+
+from __future__ import annotations
+
+from leasekeeper.testing.outside.call import Refused, call
+from leasekeeper.testing.outside.ledger import Count, Entry
+from leasekeeper.testing.outside.troubles import Trouble, TroubleKind
+from leasekeeper.testing.outside.world import OutsideWorld
+
+__all__ = ["Count", "Entry", "OutsideWorld", "Refused", "Trouble", "TroubleKind", "call"]
