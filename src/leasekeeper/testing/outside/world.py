@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-import tempfile
 import time
 import weakref
 from collections.abc import Callable
@@ -13,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from leasekeeper.errors import Misuse, Unavailable
+from leasekeeper.testing.homes import make_home
 from leasekeeper.testing.outside.call import call
 from leasekeeper.testing.outside.ledger import Count, Entry, counts, read_ledger
 from leasekeeper.testing.outside.troubles import Trouble
@@ -43,7 +42,7 @@ class OutsideWorld:
     outlives everybody else who uses it. `kill` and `start` are an outage: the port and all that happened stay.
 
     Args:
-        directory: where ledger and log are; None: a temporary one that goes with `close`.
+        directory: where ledger and log are; None: a temporary one that goes with this object.
         key_ttl_ms: when payments forget an idempotency key; 0: never.
     """
 
@@ -66,8 +65,9 @@ class OutsideWorld:
     def home(self) -> Path:
         """The directory of ledger and log."""
         if self._directory is None:
-            self._directory = Path(tempfile.mkdtemp(prefix="leasekeeper-outside-"))
-            weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
+            home = make_home()
+            self._directory = home.path
+            weakref.finalize(self, home.remove)
         return self._directory
 
     @property
@@ -107,7 +107,7 @@ class OutsideWorld:
             self._process = None
 
     def close(self) -> None:
-        """End it; a temporary directory goes with it at this object's end, so that the ledger can still be read."""
+        """End it; the ledger can still be read, and the world be started again."""
         if self._process is not None:
             self._process.stop(STOP_TIMEOUT_S)
             self._process = None
