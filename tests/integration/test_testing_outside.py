@@ -96,6 +96,7 @@ class Hesitant(Ledger):
     """Takes its time between what a service reads and what it does then."""
 
     def past(self, service: str, lag: Lag | None = None) -> Sequence[Entry]:
+        """What was applied, and then a pause."""
         found = super().past(service, lag)
         time.sleep(0.02)
         return found
@@ -108,7 +109,7 @@ def test_racers_with_one_key_charge_once(tmp_path: Path) -> None:
         server.ledger.close()
         server.ledger = Hesitant(path)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        url, headers = f"http://127.0.0.1:{server.server_port}", {"Idempotency-Key": "k4"}
+        url, headers = f"http://127.0.0.1:{server.server_address[1]}", {"Idempotency-Key": "k4"}
         body = {"order": "raced", "amount_cents": 1}
         with ThreadPoolExecutor(8) as pool:
             futures = [pool.submit(call, url, "POST", "/charges", body, headers=headers) for _ in range(8)]
