@@ -61,13 +61,12 @@ if TYPE_CHECKING:
         RunPruned,
         RunRewound,
         RunTooLong,
-        SchemaTooNew,
-        SchemaUnknown,
         SigningKeyMissing,
         StaleCheckpoint,
         StepBusy,
         TransactionTooLarge,
     )
+    from leasekeeper.schema_errors import MigrationFailed, SchemaTooNew, SchemaUnknown
     from leasekeeper.timing import Timing
     from leasekeeper.wire.channel import TLS
 
@@ -93,6 +92,7 @@ __all__ = [
     "LeaseSuspended",
     "LeasekeeperError",
     "Loss",
+    "MigrationFailed",
     "Misuse",
     "NotAcquired",
     "NotApplied",
@@ -152,8 +152,6 @@ _HOME = {
             "RunPruned",
             "RunRewound",
             "RunTooLong",
-            "SchemaTooNew",
-            "SchemaUnknown",
             "SigningKeyMissing",
             "StaleCheckpoint",
             "StepBusy",
@@ -161,6 +159,7 @@ _HOME = {
         ),
         "run_errors",
     ),
+    **dict.fromkeys(("MigrationFailed", "SchemaTooNew", "SchemaUnknown"), "schema_errors"),
 }
 
 

@@ -1,7 +1,7 @@
 """The errors of runs: leaves of the tree drawn in `leasekeeper.errors`, and the one that an effect raises itself.
 
 ``run`` is always text, ``workflow/id``; ``step`` is the step's key. In a default message the words RUN, STEP, SCOPE … stand for
-attributes, and are replaced by those that are known, quoted for a shell.
+attributes, and are replaced by those that are known, quoted for a shell. Those of versioned states are in `schema_errors`.
 """
 
 from __future__ import annotations
@@ -208,28 +208,6 @@ class CorruptState(FixIt):
         )
         self.where = where
         self.why = why
-
-
-class SchemaTooNew(FixIt):
-    """Schema SCHEMA is stored in version VERSION, newer than this program can read: deploy the newer program.
-
-    ``reads`` is the newest version that this program reads. Nothing was written.
-    """
-
-    def __init__(self, message: str | None = None, *, schema: str = "", version: int = 0, reads: int = 0) -> None:
-        super().__init__(_said(type(self), message, schema=schema, version=version))
-        self.schema = schema
-        self.version = version
-        self.reads = reads
-
-
-class SchemaUnknown(FixIt):
-    """No way leads from version VERSION of schema SCHEMA to this program's: register the missing @migration."""
-
-    def __init__(self, message: str | None = None, *, schema: str = "", version: int = 0) -> None:
-        super().__init__(_said(type(self), message, schema=schema, version=version))
-        self.schema = schema
-        self.version = version
 
 
 class SigningKeyMissing(FixIt):

@@ -10,7 +10,7 @@ import sys
 import click
 import pytest
 
-from leasekeeper import errors, run_errors
+from leasekeeper import errors, run_errors, schema_errors
 from leasekeeper.cli.exits import Interrupted, code_of, report
 from leasekeeper.errors import LeasekeeperError
 
@@ -36,8 +36,9 @@ CODES = {
     run_errors.ArgumentsChanged: 2,
     run_errors.InputChanged: 2,
     run_errors.CorruptState: 2,
-    run_errors.SchemaTooNew: 2,
-    run_errors.SchemaUnknown: 2,
+    schema_errors.SchemaTooNew: 2,
+    schema_errors.SchemaUnknown: 2,
+    schema_errors.MigrationFailed: 2,
     run_errors.SigningKeyMissing: 2,
     run_errors.BlobMissing: 2,
     run_errors.RunRewound: 2,
