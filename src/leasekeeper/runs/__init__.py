@@ -1,0 +1,1 @@
+"""Durable runs: steps whose intent, outcome and receipt are recorded in etcd under a lease's fence."""
