@@ -17,7 +17,7 @@ import pytest
 
 from leasekeeper.errors import ConfigError, Misuse, Unavailable
 from leasekeeper.testing import ports
-from leasekeeper.testing.outside import Count, Entry, OutsideWorld, Refused, Trouble, call
+from leasekeeper.testing.outside import Count, Entry, OutsideView, OutsideWorld, Refused, Trouble, call
 from leasekeeper.testing.outside.ledger import Lag, Ledger, counts, read_ledger
 from leasekeeper.testing.outside.server import OutsideServer
 from leasekeeper.testing.outside.troubles import TROUBLES_MAX, Troubles
@@ -442,15 +442,20 @@ def test_counts_tell_requests_from_effects(tmp_path: Path) -> None:
     assert counts(read_ledger(tmp_path / "ledger.jsonl")) == {"payments.charge": Count(3, 1, 1)}
 
 
-def test_counts_are_the_same_over_the_wire(world: OutsideWorld) -> None:
-    """Who does not see the file reads the same numbers."""
+def test_the_world_looks_the_same_over_the_wire(world: OutsideWorld) -> None:
+    """Who does not see the file reads the same lines and numbers, and makes the same trouble."""
+    view = OutsideView(world.url)
+    view.trouble(Trouble("fail", "payments.charge"))
+    with pytest.raises(Refused):
+        charge(world, "wire")
     charge(world, "wire")
-    count = world.counts()["payments.charge"]
-    assert call(world.url, "GET", "/__counts")["payments.charge"] == {
-        "received": count.received,
-        "applied": count.applied,
-        "repeated": count.repeated,
-    }
+    view.wait_applied("payments.charge", timeout_s=5)
+    assert view.ledger() == world.ledger()
+    assert view.applied("payments.charge", "wire") == world.applied("payments.charge", "wire")
+    counted = {name: Count(**count) for name, count in call(world.url, "GET", "/__counts").items()}
+    assert counted == view.counts() == world.counts()
+    with pytest.raises(Refused, match="GET /__counts"):
+        call(world.url, "GET", "/__nothing")
 
 
 def test_waiting_has_an_end(world: OutsideWorld) -> None:

@@ -10,7 +10,7 @@ request and its answer:
 ``PUT /configs/NAME``              documents behind a fence (``Fencing-Token``, ``Fencing-Claim``); ``GET`` the current one;
                                    ``/certificates/NAME`` and ``/secrets/NAME`` are the same
 ``POST /v1/chat/completions``      a language model's place: an answer that follows from the request, billed each time
-``GET /__counts``                  how often each was asked for, and happened
+``GET /__counts``                  how often each was asked for, and happened; ``/__ledger``: every line of it
 =================================  ==================================================================================
 
 All that comes and all that happens is written to a ledger by the world itself (`Entry`), which is what a test compares the
@@ -29,6 +29,6 @@ from __future__ import annotations
 from leasekeeper.testing.outside.call import Refused, call
 from leasekeeper.testing.outside.ledger import Count, Entry
 from leasekeeper.testing.outside.troubles import Trouble, TroubleKind
-from leasekeeper.testing.outside.world import OutsideWorld
+from leasekeeper.testing.outside.world import OutsideView, OutsideWorld
 
-__all__ = ["Count", "Entry", "OutsideWorld", "Refused", "Trouble", "TroubleKind", "call"]
+__all__ = ["Count", "Entry", "OutsideView", "OutsideWorld", "Refused", "Trouble", "TroubleKind", "call"]

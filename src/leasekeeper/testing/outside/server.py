@@ -6,6 +6,7 @@ import json
 import socket
 import sys
 import threading
+from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ __all__ = ["OutsideServer"]
 
 BODY_MAX = 1024 * 1024
 QUIET_S = 60.0
-CONTROL, COUNTS = ("__control",), ("__counts",)
+OWN = "__"
 
 
 class OutsideServer(ThreadingHTTPServer):
@@ -73,7 +74,20 @@ class OutsideServer(ThreadingHTTPServer):
                     return service, route
         return None
 
-    def control(self, request: Request) -> Answer:
+    def about_itself(self, request: Request) -> Answer:
+        """What is asked of the world and not of its services; nothing of it is in the ledger."""
+        match request.method, request.path:
+            case "POST", ("__control",):
+                return self._control(request)
+            case "GET", ("__counts",):
+                found = counts(read_ledger(self.ledger_path))
+                return Answer(200, {name: asdict(count) for name, count in found.items()})
+            case "GET", ("__ledger",):
+                return Answer(200, {"lines": [asdict(entry) for entry in read_ledger(self.ledger_path)]})
+            case _:
+                return refuse(404, "POST /__control, GET /__counts, GET /__ledger")
+
+    def _control(self, request: Request) -> Answer:
         """Add a trouble, or heal the world."""
         try:
             if request.body.get("heal"):
@@ -83,17 +97,6 @@ class OutsideServer(ThreadingHTTPServer):
         except ConfigError as error:
             return refuse(422, str(error))
         return Answer(200, {})
-
-    def counts(self) -> Answer:
-        """How often each effect was asked for and happened."""
-        found = counts(read_ledger(self.ledger_path))
-        return Answer(
-            200,
-            {
-                name: {"received": one.received, "applied": one.applied, "repeated": one.repeated}
-                for name, one in found.items()
-            },
-        )
 
 
 class _Exchange(BaseHTTPRequestHandler):
@@ -110,10 +113,8 @@ class _Exchange(BaseHTTPRequestHandler):
             self._send(body)
             return
         request = Request.of(self.command, self.path, dict(self.headers.items()), body)
-        if request.path == CONTROL and self.command == "POST":
-            self._send(self.server.control(request))
-        elif request.path == COUNTS and self.command == "GET":
-            self._send(self.server.counts())
+        if request.path[:1] and request.path[0].startswith(OWN):
+            self._send(self.server.about_itself(request))
         elif (found := self.server.route(request)) is None:
             self._send(refuse(404, f"nobody serves {self.command} {self.path}"))
         else:

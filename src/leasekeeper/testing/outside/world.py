@@ -1,4 +1,4 @@
-"""`OutsideWorld`: the outside world as a child process, for tests and examples that kill whoever acts on it."""
+"""`OutsideWorld`: the outside world as a child process; `OutsideView`: one that runs already, by its address."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from leasekeeper.testing.process import ChildProcess
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["OutsideWorld"]
+__all__ = ["OutsideView", "OutsideWorld"]
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 5.0
@@ -35,7 +35,74 @@ main()"""
 ROOT = Path(__file__).resolve().parents[3]
 
 
-class OutsideWorld:
+class OutsideView:
+    """An outside world that runs somewhere, seen through its address: what is to go wrong there, and what happened."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    @property
+    def url(self) -> str:
+        """Where it serves, as "http://127.0.0.1:port"."""
+        return self._url
+
+    def ledger(self) -> list[Entry]:
+        """Every line so far."""
+        return [Entry(**line) for line in call(self.url, "GET", "/__ledger")["lines"]]
+
+    # -- what goes wrong
+
+    def trouble(self, trouble: Trouble) -> None:
+        """From the next request on; see `Trouble`."""
+        call(self.url, "POST", "/__control", {"trouble": trouble.as_json()})
+
+    def heal(self) -> None:
+        """End all troubles, also delays that are under way."""
+        call(self.url, "POST", "/__control", {"heal": True})
+
+    # -- what happened
+
+    def counts(self) -> dict[str, Count]:
+        """How often each effect was asked for and happened, by "service.effect"."""
+        return counts(self.ledger())
+
+    def received(self, where: str, subject: str | None = None) -> list[Entry]:
+        """The requests of "service.effect", those about one subject if it is named."""
+        return self._lines("received", where, subject)
+
+    def applied(self, where: str, subject: str | None = None) -> list[Entry]:
+        """The effects of "service.effect", those about one subject if it is named."""
+        return self._lines("applied", where, subject)
+
+    def wait_applied(
+        self, where: str, times: int = 1, *, subject: str | None = None, timeout_s: float = WAIT_S
+    ) -> None:
+        """Wait until an effect has happened that often; Unavailable when it has not in time."""
+        self._wait(lambda: len(self.applied(where, subject)) >= times, f"{where} happened {times} times", timeout_s)
+
+    def wait_received(
+        self, where: str, times: int = 1, *, subject: str | None = None, timeout_s: float = WAIT_S
+    ) -> None:
+        """Wait until it was asked for that often; Unavailable when it was not in time."""
+        self._wait(
+            lambda: len(self.received(where, subject)) >= times, f"{where} was asked for {times} times", timeout_s
+        )
+
+    # -- within
+
+    def _lines(self, kind: str, where: str, subject: str | None) -> list[Entry]:
+        return [
+            entry
+            for entry in self.ledger()
+            if entry.kind == kind and f"{entry.service}.{entry.effect}" == where and subject in (None, entry.subject)
+        ]
+
+    def _wait(self, happened: Callable[[], bool], what: str, timeout_s: float) -> None:
+        if not _poll(happened, timeout_s):
+            raise Unavailable(f"not within {timeout_s:g} s: {what}; so far {self.counts()}", operation="wait")
+
+
+class OutsideWorld(OutsideView):
     """Payments, mail, fenced documents and a chat model over HTTP, with a ledger of all that they were asked and did.
 
     ``with OutsideWorld() as world`` starts a process that lives as long as this one at most (see `testing.process`) and
@@ -47,6 +114,7 @@ class OutsideWorld:
     """
 
     def __init__(self, directory: Path | None = None, *, key_ttl_ms: int = 0) -> None:
+        super().__init__("")
         self._directory = directory
         self._key_ttl_ms = key_ttl_ms
         self._port = 0
@@ -94,7 +162,7 @@ class OutsideWorld:
         program = PROGRAM.format(root=str(ROOT))
         flags = ["--ledger", str(self.ledger_path), "--port", str(self._port), "--key-ttl-ms", str(self._key_ttl_ms)]
         self._process = process = ChildProcess([sys.executable, "-c", program, *flags], log=log)
-        said = self._poll(lambda: _address(log) or not process.alive, READY_TIMEOUT_S)
+        said = _poll(lambda: _address(log) or not process.alive, READY_TIMEOUT_S)
         if not isinstance(said, int) or isinstance(said, bool):
             self.kill()
             raise Unavailable(f"the outside world does not start: {log.read_text(errors='replace')}", operation="start")
@@ -121,60 +189,16 @@ class OutsideWorld:
     ) -> None:
         self.close()
 
-    # -- what goes wrong
-
-    def trouble(self, trouble: Trouble) -> None:
-        """From the next request on; see `Trouble`."""
-        call(self.url, "POST", "/__control", {"trouble": trouble.as_json()})
-
-    def heal(self) -> None:
-        """End all troubles, also delays that are under way."""
-        call(self.url, "POST", "/__control", {"heal": True})
-
-    # -- what happened
-
     def ledger(self) -> list[Entry]:
         """Every line so far, read from the file: also when the world does not run."""
         return read_ledger(self.ledger_path)
 
-    def counts(self) -> dict[str, Count]:
-        """How often each effect was asked for and happened, by "service.effect"."""
-        return counts(self.ledger())
 
-    def received(self, where: str, subject: str | None = None) -> list[Entry]:
-        """The requests of "service.effect", those about one subject if it is named."""
-        return self._lines("received", where, subject)
-
-    def applied(self, where: str, subject: str | None = None) -> list[Entry]:
-        """The effects of "service.effect", those about one subject if it is named."""
-        return self._lines("applied", where, subject)
-
-    def wait_applied(self, where: str, times: int = 1, *, timeout_s: float = WAIT_S) -> None:
-        """Wait until an effect has happened that often; Unavailable when it has not in time."""
-        self._wait(lambda: len(self.applied(where)) >= times, f"{where} happened {times} times", timeout_s)
-
-    def wait_received(self, where: str, times: int = 1, *, timeout_s: float = WAIT_S) -> None:
-        """Wait until it was asked for that often; Unavailable when it was not in time."""
-        self._wait(lambda: len(self.received(where)) >= times, f"{where} was asked for {times} times", timeout_s)
-
-    # -- within
-
-    def _lines(self, kind: str, where: str, subject: str | None) -> list[Entry]:
-        return [
-            entry
-            for entry in self.ledger()
-            if entry.kind == kind and f"{entry.service}.{entry.effect}" == where and subject in (None, entry.subject)
-        ]
-
-    def _wait(self, happened: Callable[[], bool], what: str, timeout_s: float) -> None:
-        if not self._poll(happened, timeout_s):
-            raise Unavailable(f"not within {timeout_s:g} s: {what}; so far {self.counts()}", operation="wait")
-
-    def _poll(self, condition: Callable[[], Any], timeout_s: float) -> Any:
-        until_s = time.monotonic() + timeout_s
-        while not (value := condition()) and time.monotonic() < until_s:
-            time.sleep(POLL_S)
-        return value
+def _poll(condition: Callable[[], Any], timeout_s: float) -> Any:
+    until_s = time.monotonic() + timeout_s
+    while not (value := condition()) and time.monotonic() < until_s:
+        time.sleep(POLL_S)
+    return value
 
 
 def _address(log: Path) -> int:
