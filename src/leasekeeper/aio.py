@@ -54,7 +54,7 @@ class AsyncLease(Held):
             check_timeout(timeout)
         try:
             return self.check(need)
-        except Exception:  # noqa: BLE001 - whatever it was, the plan below says it or waits it out
+        except (LeaseLost, Exception):  # noqa: BLE001 - whatever it was, the plan below says it or waits it out
             pass
         token: int = await self._core.arun(self._waiting(need, timeout))
         return token

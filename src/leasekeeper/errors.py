@@ -30,7 +30,8 @@
         ├── InputChanged        a run was begun with another input
         ├── CorruptState        what is stored was damaged or changed
         ├── SchemaTooNew        what is stored is of a newer version than this program reads
-        ├── SchemaUnknown       no migration leads from the stored version to this program's
+        ├── SchemaUnknown       what is stored is of an older version than this program still reads
+        ├── MigrationFailed     a migration does not work on what is stored
         ├── SigningKeyMissing   the key that signs a run's records is not here
         ├── BlobMissing         the bytes of a recorded result are gone
         ├── RunRewound          records of a run are gone from etcd
@@ -42,7 +43,7 @@
         ├── RunFinished         a finished run takes no more steps
         └── RunPruned           a pruned run's id is not used again
 
-Those that only a run can raise are in `leasekeeper.run_errors`.
+Those that only a run can raise are in `leasekeeper.run_errors` and `leasekeeper.schema_errors`.
 
 Contract of each: the class docstring's first line is the default message; what a program may want to branch on is an
 attribute, not text; every error survives ``pickle`` with its attributes. Passwords, tokens of etcd's login and private
@@ -67,7 +68,7 @@ def shown(value: object) -> str:
     """A value as one line of text, whatever it is: some cannot even be printed."""
     try:
         text = repr(value).replace("\n", " ")
-    except Exception:  # noqa: BLE001 - the mistake to tell of is another one
+    except (Exception, LeasekeeperError):  # noqa: BLE001 - the mistake to tell of is another one
         text = f"<{type(value).__name__}>"
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
 
@@ -79,8 +80,11 @@ def _restore(cls: type[LeasekeeperError], args: tuple[Any, ...], state: dict[str
     return error
 
 
-class LeasekeeperError(Exception):
-    """Something went wrong in leasekeeper."""
+class LeasekeeperError(BaseException):
+    """Something went wrong in leasekeeper.
+
+    Like StopWork not an Exception: see there. Whoever wants them all says ``except LeasekeeperError``.
+    """
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or (type(self).__doc__ or "").partition("\n")[0])
@@ -98,7 +102,11 @@ class LeasekeeperError(Exception):
 
 
 class StopWork(LeasekeeperError):
-    """The work must stop: its authority is over."""
+    """The work must stop: its authority is over.
+
+    Like KeyboardInterrupt and asyncio.CancelledError not an Exception, so that a plain ``except Exception`` around one item
+    of the work, or in a library in between, does not swallow it by accident and go on to the next item.
+    """
 
 
 class LeaseLost(StopWork):
@@ -152,7 +160,7 @@ class StaleToken(StopWork):
 # ---------------------------------------------------------------- wait
 
 
-class TryLater(LeasekeeperError):
+class TryLater(LeasekeeperError, Exception):
     """Nothing has to be mended: wait, or try again."""
 
 
@@ -244,7 +252,7 @@ class OutcomeUnknown(TryLater):
 # ---------------------------------------------------------------- fix
 
 
-class FixIt(LeasekeeperError):
+class FixIt(LeasekeeperError, Exception):
     """A person must change code, configuration or rights; trying again will not help."""
 
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import leasekeeper.observe  # noqa: F401 - it adds the observer that logs
-from leasekeeper.errors import Misuse
+from leasekeeper.errors import LeaseLost, Misuse
 from leasekeeper.fencing import parse_token
 from leasekeeper.protocol import inspect as look
 from leasekeeper.protocol import queue
@@ -58,7 +58,7 @@ class Lease(Held):
             check_timeout(timeout)
         try:
             return self.check(need)
-        except Exception:  # noqa: BLE001 - whatever it was, the plan below says it or waits it out
+        except (LeaseLost, Exception):  # noqa: BLE001 - whatever it was, the plan below says it or waits it out
             pass
         token: int = self._core.run(self._waiting(need, timeout))
         return token

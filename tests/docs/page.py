@@ -16,6 +16,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from leasekeeper.errors import LeasekeeperError
 from tests.docs.blocks import RUN, Block, Command, commands
 
 SHOWN_ENDPOINT = "127.0.0.1:2379"
@@ -92,7 +93,7 @@ class Reader:
                 result = eval(code, self.names)
                 if inspect.iscoroutine(result):
                     self.loop.run_until_complete(result)
-            except Exception as error:
+            except (Exception, LeasekeeperError) as error:
                 if type(error).__name__ != expected:
                     raise
                 raised = error

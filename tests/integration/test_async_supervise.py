@@ -440,6 +440,6 @@ async def test_a_task_group_ends_with_the_lease(etcd: EtcdServer, namespace: str
         run = asyncio.ensure_future(group_of(lease))
         await asyncio.sleep(0.05)
         RawEtcd(etcd.endpoint).delete(lease.key)
-        with pytest.raises(Exception, match="unhandled errors") as caught:
+        with pytest.raises(BaseException, match="unhandled errors") as caught:
             await run
         assert [type(error) for error in caught.value.exceptions] == [LeaseLost]  # type: ignore[attr-defined]

@@ -23,7 +23,7 @@ from leasekeeper import (
     State,
     Unavailable,
 )
-from leasekeeper.errors import shown
+from leasekeeper.errors import LeasekeeperError, shown
 from leasekeeper.guards.etcd import aput_if_owner, compares, create_revision, put_if_owner
 from leasekeeper.guards.sqlite import Fence
 from leasekeeper.protocol import etcd_pb2 as pb
@@ -59,7 +59,7 @@ def in_background(call: Callable[[], object]) -> Future[object]:
     def run() -> None:
         try:
             future.set_result(call())
-        except Exception as error:  # noqa: BLE001 - the test looks at it
+        except (Exception, LeasekeeperError) as error:  # noqa: BLE001 - the test looks at it
             future.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()

@@ -35,7 +35,7 @@ class Replica:
         self.history = history
         self.ttl = ttl
         self.rows: list[int] = []
-        self.ended_by: type[Exception] | None = None
+        self.ended_by: type[BaseException] | None = None
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 

@@ -9,6 +9,7 @@ import os
 import threading
 from typing import Any
 
+from leasekeeper.errors import LeasekeeperError
 from tests.programs.voice import options, say
 
 LOCKS = (type(threading.Lock()), type(threading.RLock()))
@@ -84,7 +85,7 @@ def main() -> None:
             try:
                 with keeper, lease:
                     pass
-            except Exception as error:  # noqa: BLE001 - reported
+            except (Exception, LeasekeeperError) as error:  # noqa: BLE001 - reported
                 say("left", error=repr(error))
 
         say("locks", count=len(locks))

@@ -142,7 +142,7 @@ class World:
             self.store.late.append(request)
         raise Fault(Kind.UNKNOWN, text=fate)
 
-    def run(self) -> int | Exception:
+    def run(self) -> int | BaseException:
         """The plan to its end: its result, or its error."""
         mine = Ownership(NAME, 5, MINE, self.store.kvs[MINE].create_revision)
         plan = put_if_owner(context(self), mine, KEY, OURS, PATIENCE_S)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import leasekeeper
-from leasekeeper import errors, run_errors
+from leasekeeper import errors, run_errors, schema_errors
 from leasekeeper.errors import (
     AuthError,
     ConfigError,
@@ -50,19 +50,18 @@ from leasekeeper.run_errors import (
     RunPruned,
     RunRewound,
     RunTooLong,
-    SchemaTooNew,
-    SchemaUnknown,
     SigningKeyMissing,
     StaleCheckpoint,
     StepBusy,
     TransactionTooLarge,
 )
 from leasekeeper.run_records import Receipt
+from leasekeeper.schema_errors import MigrationFailed, SchemaTooNew, SchemaUnknown
 
 ALL = sorted(
     {
         found
-        for module in (errors, run_errors)
+        for module in (errors, run_errors, schema_errors)
         for _, found in inspect.getmembers(module, inspect.isclass)
         if issubclass(found, LeasekeeperError)
     },
@@ -116,7 +115,8 @@ FULL = [
     InputChanged("another", run="wf/id", recorded="aa", given="bb"),
     CorruptState(where="ck/state", why="digest"),
     SchemaTooNew("newer", schema="OrderState", version=3, reads=2),
-    SchemaUnknown("no way", schema="OrderState", version=1),
+    SchemaUnknown("no way", schema="OrderState", version=1, oldest=2),
+    MigrationFailed("broken", schema="OrderState", version=1, to=2, function="m.f", why="KeyError('a')"),
     SigningKeyMissing("no key", run="wf/id", key_id="k1"),
     BlobMissing("gone", digest="ab" * 32),
     RunRewound("back", run="wf/id", have=3, known=5),
@@ -144,7 +144,7 @@ def test_the_tree_says_who_must_act() -> None:
         FixIt: {
             *(Misuse, ConfigError, AuthError, StoreRewound),
             *(Conflict, Drift, ArgumentsChanged, InputChanged, RunRewound, AnchorSkewed),
-            *(CorruptState, SchemaTooNew, SchemaUnknown, SigningKeyMissing, BlobMissing),
+            *(CorruptState, SchemaTooNew, SchemaUnknown, MigrationFailed, SigningKeyMissing, BlobMissing),
             *(NotSerialisable, RecordTooLarge, RunTooLong, TransactionTooLarge),
             *(IllegalTransition, RunFinished, RunPruned, StepBusy),
         },
@@ -155,7 +155,8 @@ def test_the_tree_says_who_must_act() -> None:
         for leaf in leaves:
             assert issubclass(leaf, branch) == (leaf in members)
     assert OutOfSpace.__base__ is Unavailable
-    assert LeasekeeperError.__base__ is Exception
+    assert LeasekeeperError.__base__ is BaseException
+    assert TryLater.__bases__ == FixIt.__bases__ == (LeasekeeperError, Exception)
 
 
 def test_the_tree_in_the_docstring_is_the_tree() -> None:
@@ -170,7 +171,7 @@ def test_the_tree_in_the_docstring_is_the_tree() -> None:
         depth = line.index(name)
         while parents and parents[-1][0] >= depth:
             parents.pop()
-        drawn[name] = parents[-1][1] if parents else "Exception"
+        drawn[name] = parents[-1][1] if parents else "BaseException"
         parents.append((depth, name))
     assert drawn == {found.__name__: found.__mro__[1].__name__ for found in ALL}
 

@@ -170,7 +170,7 @@ def test_all_who_wait_for_a_login_hear_how_it_ended() -> None:
 
 def test_ctrl_c_while_waiting_for_a_login_takes_it_from_nobody() -> None:
     """C10: Ctrl-C that strikes where a lock has just been taken gives it back, so that whoever ends the login does not hang."""
-    ending: Future[Exception | None] = Future()
+    ending: Future[BaseException | None] = Future()
 
     def strike(frame: Any, event: str, _: object) -> Any:
         if frame.f_code is threading.Condition.__enter__.__code__:

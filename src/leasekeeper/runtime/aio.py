@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from leasekeeper.errors import StopWork
 from leasekeeper.protocol.plan import Call, Cause, Detach, Fault, Kind, Plan, Signal, Sleep, Wait, Watch
 from leasekeeper.runtime.blocking import SLICE_S, jittered
 from leasekeeper.runtime.signals import WatchFlag
@@ -89,7 +90,7 @@ class Asyncio:
                     operation = plan.send(None)
                 else:
                     operation = plan.throw(fault)
-        except (asyncio.CancelledError, Exception):  # noqa: BLE001 - nobody is left to be told
+        except (asyncio.CancelledError, StopWork, Exception):  # noqa: BLE001 - nobody is left to be told
             return
 
     async def _perform(self, operation: Sleep | Watch | Wait | Detach, abandon: Callable[[], None]) -> Any:

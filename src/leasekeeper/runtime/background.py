@@ -7,6 +7,7 @@ from collections.abc import Callable
 from queue import Empty
 from typing import TYPE_CHECKING
 
+from leasekeeper.errors import StopWork
 from leasekeeper.protocol.plan import Fault, Plan
 from leasekeeper.runtime.blocking import jittered
 from leasekeeper.runtime.mailbox import Mailbox
@@ -120,6 +121,6 @@ class Background:
             self.interpreter.run(job.plan())
         except Fault as fault:
             return fault
-        except Exception as error:  # noqa: BLE001 - one broken job must not end the thread that all others need
+        except (StopWork, Exception) as error:  # noqa: BLE001 - one broken job must not end the thread that all others need
             self._failed(repr(error))
         return None

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from leasekeeper.clock import BOOT_CLOCK, Clock
-from leasekeeper.errors import ConfigError, Misuse, NotAcquired
+from leasekeeper.errors import ConfigError, Misuse, NotAcquired, StopWork
 from leasekeeper.protocol.authority import Authority, disown
 from leasekeeper.protocol.context import Context
 from leasekeeper.protocol.keys import Keys, check_name, check_note
@@ -194,7 +194,7 @@ class Core:
         for observer in tuple(observers):
             try:
                 observer(event)
-            except Exception:
+            except (StopWork, Exception):
                 log.exception("an observer failed; leases are not affected")
 
     def observe_soon(self, event: Event) -> None:

@@ -16,6 +16,7 @@ from functools import partial
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
+from leasekeeper.errors import StopWork
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol.actions import (
     Action,
@@ -178,7 +179,7 @@ class Heart:
         while not self._closed:
             try:
                 self._round()
-            except Exception:  # noqa: BLE001 - nothing may end the thread that every lease depends on
+            except (StopWork, Exception):  # noqa: BLE001 - nothing may end the thread that every lease depends on
                 self._announcer.tell(partial(log.error, "a round of the heart failed", exc_info=sys.exc_info()))
 
     def _round(self) -> None:
@@ -213,7 +214,7 @@ class Heart:
         for action in actions:
             try:
                 self._perform(action)
-            except Exception:  # noqa: BLE001 - what goes wrong for one lease must not keep the others from theirs
+            except (StopWork, Exception):  # noqa: BLE001 - what goes wrong for one lease must not keep the others from theirs
                 self._announcer.tell(partial(log.error, "an action of the heart failed", exc_info=sys.exc_info()))
 
     def _perform(self, action: Action) -> None:
@@ -259,7 +260,7 @@ class Heart:
                 launch(exchange.throw(result) if isinstance(result, Fault) else exchange.send(result))
             except StopIteration as answer:
                 return done(answer.value)
-            except Exception as error:  # noqa: BLE001 - whatever it was, the beat came to nothing
+            except (StopWork, Exception) as error:  # noqa: BLE001 - whatever it was, the beat came to nothing
                 return done(error)
             return ()
 

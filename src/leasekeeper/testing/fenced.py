@@ -140,7 +140,7 @@ RULES = (
 def assert_fenced(
     adapter: object,
     *,
-    refuses: type[Exception] | tuple[type[Exception], ...] = StaleToken,
+    refuses: type[BaseException] | tuple[type[BaseException], ...] = StaleToken,
     leave_out: tuple[str, ...] = (),
 ) -> None:
     """The resource behind ``adapter`` refuses older owners, whatever they try; takes a second or a few.

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from leasekeeper.errors import Unavailable
+from leasekeeper.errors import StopWork, Unavailable
 from leasekeeper.testing import ports
 from leasekeeper.testing.relay import CHUNK_BYTES, Lane, Link, Mode, Side, Totals, reset
 from leasekeeper.testing.trips import Trip
@@ -190,7 +190,7 @@ class Switch:
             command, done = self._commands.popleft()
             try:
                 done.set_result(command())
-            except Exception as error:  # noqa: BLE001 -- it belongs to the thread that asked
+            except (StopWork, Exception) as error:  # noqa: BLE001 -- it belongs to the thread that asked
                 done.set_exception(error)
 
     def _accept(self) -> None:
@@ -211,7 +211,7 @@ class Switch:
     def _lane_of(self, address: tuple[str, int]) -> Lane | None:
         try:
             return self.lane(self._classify(address) if self._classify else "")
-        except Exception:
+        except (StopWork, Exception):
             # The loop must live; who cannot be classified is refused.
             _logger.exception("a proxy's classify(%r) failed", address)
             return None

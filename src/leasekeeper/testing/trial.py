@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from leasekeeper.errors import ConfigError, Misuse, StaleToken
+from leasekeeper.errors import ConfigError, Misuse, StaleToken, StopWork
 
 __all__ = ["Attempt", "Broken", "Target", "Trial", "Writer"]
 
@@ -67,7 +67,7 @@ class Attempt:
     value: str
     outcome: Outcome | None = None
     note: str = ""
-    error: Exception | None = None
+    error: BaseException | None = None
 
     def __str__(self) -> str:
         said = self.outcome or "under way"
@@ -88,11 +88,11 @@ class Target:
     write: Write
     read: Callable[[str], object] | None
     reopen: Callable[[], object] | None
-    refusals: tuple[type[Exception], ...]
+    refusals: tuple[type[BaseException], ...]
     name: str
 
     @classmethod
-    def of(cls, adapter: object, refuses: type[Exception] | tuple[type[Exception], ...]) -> Target:
+    def of(cls, adapter: object, refuses: type[BaseException] | tuple[type[BaseException], ...]) -> Target:
         """Take an adapter for what it is; ConfigError when it cannot write."""
         write = getattr(adapter, "write", None) or adapter
         if not callable(write):
@@ -147,7 +147,7 @@ class Trial:
             answer = self.target.write(self.resource, writer, attempt.value)
         except self.target.refusals as error:
             attempt.outcome, attempt.error = "refused", error
-        except Exception as error:  # noqa: BLE001 - it belongs to the adapter, and the report names it
+        except (StopWork, Exception) as error:  # noqa: BLE001 - it belongs to the adapter, and the report names it
             attempt.outcome, attempt.error = "failed", error
         else:
             if inspect.iscoroutine(answer):

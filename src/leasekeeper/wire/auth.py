@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Joining", "Login"]
 
 # How a login under way ended: None for well, else what went wrong.
-Ending = concurrent.futures.Future["Exception | None"]
+Ending = concurrent.futures.Future["BaseException | None"]
 
 # For so long a refusal is answered from memory.
 REFUSED_S = 5.0
@@ -74,7 +74,7 @@ class Login:
         with self._lock:
             ending, self._under_way = self._under_way, None
         if ending is not None:
-            ending.set_result(result if isinstance(result, Exception) else None)
+            ending.set_result(result if isinstance(result, BaseException) else None)
 
     def request(self) -> pb.AuthenticateRequest:
         """The login request; raises the remembered Fault while a refusal is fresh."""
@@ -136,7 +136,7 @@ class Joining:
         return lambda: None
 
 
-def _as_fault(error: Exception | None) -> Fault | None:
+def _as_fault(error: BaseException | None) -> Fault | None:
     if error is None or isinstance(error, Fault):
         return error
     return Fault(Kind.NOT_SENT, text=str(error), operation="Authenticate")

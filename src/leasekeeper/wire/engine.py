@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from leasekeeper.errors import ConfigError, LeasekeeperError
+from leasekeeper.errors import ConfigError, LeasekeeperError, StopWork
 from leasekeeper.protocol.plan import AUTHENTICATE, CALL_TIMEOUT_S, Call, Cause, Fault, Kind, Method, rewound
 from leasekeeper.wire.auth import Joining
 from leasekeeper.wire.channel import Channels
@@ -113,7 +113,7 @@ class Attempt:
             reply: Message = future.result()
         except grpc.RpcError as error:
             return self._fault(error)
-        except Exception as error:  # noqa: BLE001 - grpc raises errors of its own kinds for a cancelled future
+        except (StopWork, Exception) as error:  # noqa: BLE001 - grpc raises errors of its own kinds for a cancelled future
             return self._other(Kind.UNKNOWN, error)
         return reply
 
@@ -127,7 +127,7 @@ class Attempt:
             fault.cause, fault.text = Cause.CLOSED, "the grpc.Channel that was lent to the keeper is closed"
         return fault
 
-    def _other(self, kind: Kind, error: Exception) -> Fault:
+    def _other(self, kind: Kind, error: BaseException) -> Fault:
         return Fault(kind, text=str(error), operation=self.method.operation, endpoint=self.connection.endpoint)
 
 
@@ -165,12 +165,11 @@ def drive(attempts: Generator[Any, Any, object], done: Callable[[object], object
         try:
             result = outcome() if outcome is not None else None
             attempt = attempts.throw(result) if isinstance(result, Fault) else attempts.send(result)
+            attempt.start(step)
         except StopIteration as answer:
             done(answer.value)
-        except Exception as error:  # noqa: BLE001 - told to whoever waits for the end
+        except (StopWork, Exception) as error:  # noqa: BLE001 - told to whoever waits for the end
             done(error)
-        else:
-            attempt.start(step)
 
     step(None)
 

@@ -18,6 +18,7 @@ from leasekeeper.errors import (
     Misuse,
     OutcomeUnknown,
     OutOfSpace,
+    StopWork,
     StoreRewound,
     Unavailable,
 )
@@ -111,7 +112,7 @@ def _told(error: grpc.RpcError) -> tuple[grpc.StatusCode | None, str]:
     call: Any = error
     try:
         code, text = call.code(), call.details()
-    except Exception:  # noqa: BLE001 - there is none, or it is not what it seems
+    except (StopWork, Exception):  # noqa: BLE001 - there is none, or it is not what it seems
         code, text = None, str(error)
     return code if isinstance(code, grpc.StatusCode) else None, str(text or "")
 

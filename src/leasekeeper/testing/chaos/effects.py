@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from leasekeeper.clock import boottime
-from leasekeeper.errors import ConfigError, StaleToken
+from leasekeeper.errors import ConfigError, StaleToken, StopWork
 from leasekeeper.fencing import Admitted, admits
 from leasekeeper.testing.trial import Target, Writer
 
@@ -63,7 +63,7 @@ def load_target(named: str) -> Target:
         for part in attribute.split("."):
             found = getattr(found, part)
         return Target.of(found() if isinstance(found, type) else found, StaleToken)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a module of somebody else's may do whatever it likes
+    except (Exception, StopWork, SystemExit) as error:  # noqa: BLE001 - a module of somebody else's may do whatever it likes
         why = " ".join(f"{type(error).__name__}: {error}".split())
         expected = f"module:attribute of an adapter as assert_fenced takes it ({why})"
         raise ConfigError(field="target", value=named, expected=expected) from None

@@ -229,7 +229,7 @@ class Storm:
         return residue
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0][:SAID_MAX]
 
 
