@@ -28,7 +28,7 @@ KEY_SHOWN_MAX = 40
 EXPECTED = "text, numbers, True, False, None, lists, and dicts whose keys are text"
 
 
-def canonical(value: object, what: str = "value") -> bytes:
+def canonical(value: object, what: str = "value", *, bytes_max: int = BYTES_MAX, depth_max: int = DEPTH_MAX) -> bytes:
     """The canonical JSON of ``value``, as UTF-8.
 
     Takes None, bool, str, int and float up to 2**53 - 1, list, tuple (an array like a list) and dict with text as keys; at most
@@ -37,17 +37,19 @@ def canonical(value: object, what: str = "value") -> bytes:
     Args:
         value: what to write.
         what: what it is called in errors.
+        bytes_max: other bounds, for what was put together of several values.
+        depth_max: the levels.
 
     Raises:
         ConfigError: a part of it cannot be written; ``field`` is the path to that part.
     """
     pieces = []
-    left = BYTES_MAX
-    for piece in _written(value, what, DEPTH_MAX):
+    left = bytes_max
+    for piece in _written(value, what, depth_max):
         # Counted on the way: a few lists that hold each other would fill the memory before they are one text.
         left -= len(piece)
         if left < 0:
-            raise ConfigError(field=what, value="more than that", expected=f"at most {BYTES_MAX} bytes of JSON")
+            raise ConfigError(field=what, value="more than that", expected=f"at most {bytes_max} bytes of JSON")
         pieces.append(piece)
     return b"".join(pieces)
 

@@ -187,6 +187,9 @@ class Keyring:
             twice = sorted(key.key_id for key in keys)
             raise ConfigError(field="keys", value=", ".join(twice), expected="ids that differ")
 
+    def __contains__(self, key_id: object) -> bool:
+        return key_id in self._keys
+
     def verify(self, key_id: str, message: bytes, signature: bytes) -> None:
         """Return if the key of this id signed just this message.
 
