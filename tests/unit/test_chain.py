@@ -66,7 +66,7 @@ def test_a_chain_alone_does_not_claim_to_have_its_end() -> None:
     assert not cut.complete
     assert "nothing here shows whether later ones were cut off" in cut.why
     for known in ({"head": (4, digest(stored[3]))}, {"anchors": [(4, digest(stored[3])), (2, digest(stored[1]))]}):
-        whole = verify_chain(placed(stored[:4]), ring=ring_of(key), **known)  # type: ignore[arg-type]
+        whole = verify_chain(placed(stored[:4]), ring=ring_of(key), **known)
         assert whole.ok
         assert whole.complete
         assert "cut off" not in whole.why
@@ -223,7 +223,7 @@ def test_a_cut_tail_is_named_by_what_remembers_it(kind: str, order: Any, left: i
     stored = chain(LENGTH, key)
     known = (LENGTH, digest(stored[-1]))
     for given in ({"head": known}, {"anchors": [known, (1, digest(stored[0]))]}):
-        verdict = verify_chain(order(stored[:left]), ring=ring_of(key), **given)  # type: ignore[arg-type]
+        verdict = verify_chain(order(stored[:left]), ring=ring_of(key), **given)
         assert found(verdict) == (left, left + 1, "truncated")
         assert f"knows record {LENGTH}" in verdict.why
 
@@ -321,7 +321,7 @@ def test_records_from_elsewhere_are_named() -> None:
 
 
 def test_bytes_that_are_not_canonical_are_corrupt() -> None:
-    """Text that other readers may understand otherwise, such as a key twice, is not taken, though hash and signature are right."""
+    """Text that others may read otherwise, such as one with a key twice, is not taken, however well it is sealed."""
     key = signing("hmac")
     body = signed_part(chain(1, key)[0])
     for twisted in (

@@ -20,7 +20,7 @@ import hashlib
 from leasekeeper.errors import ConfigError
 from leasekeeper.signing import Ed25519Key, Ed25519PublicKey, HmacKey
 
-__all__ = ["fingerprint", "is_key_text", "is_secret", "private_text", "public_text", "signing_key", "verifying_key"]
+__all__ = ["fingerprint", "is_key_text", "private_text", "public_text", "signing_key", "verifying_key"]
 
 ED25519 = "ed25519"
 PUBLIC = "ed25519-public"
@@ -40,11 +40,6 @@ def fingerprint(raw: bytes) -> str:
 def is_key_text(text: str) -> bool:
     """Whether it begins as a key does."""
     return text.startswith((f"{ED25519}:", f"{PUBLIC}:", f"{HMAC}:"))
-
-
-def is_secret(text: str) -> bool:
-    """Whether it begins as a key that not everybody may see."""
-    return is_key_text(text) and not text.startswith(f"{PUBLIC}:")
 
 
 def signing_key(text: str, field: str) -> Ed25519Key | HmacKey:
