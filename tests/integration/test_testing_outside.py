@@ -200,6 +200,8 @@ def test_the_model_answers_from_the_request_alone(world: OutsideWorld) -> None:
     assert completion(world, **asked) == completion(world, **asked)
     assert world.counts()["chat.complete"].applied == before + 2
     assert world.applied("chat.complete", "stub-1")[-1].data["usage"]["prompt_tokens"] == 3
+    completion(world, **asked, user="ann")
+    assert [entry.data["model"] for entry in world.applied("chat.complete", "ann")] == ["stub-1"]
 
 
 def test_the_model_calls_each_tool_and_ends(world: OutsideWorld) -> None:

@@ -33,7 +33,7 @@ def _complete(request: Request, ledger: Ledger, cause: Entry, lag: Lag | None) -
     digest = hashlib.sha256(_canonical({**request.body, "stream": False})).hexdigest()
     message = _message(messages, request.body.get("tools") or [], digest)
     usage = _usage(messages, message)
-    ledger.applied(cause, model, {"digest": digest, "usage": usage})
+    ledger.applied(cause, cause.subject, {"model": model, "digest": digest, "usage": usage})
     head = {"id": f"chatcmpl-{digest[:24]}", "model": model, "created": 0}
     reason = "tool_calls" if message.get("tool_calls") else "stop"
     if request.body.get("stream"):

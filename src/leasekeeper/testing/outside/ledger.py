@@ -27,7 +27,8 @@ class Entry:
     ``received``: a request came. ``applied``: it had an effect. ``answered``: an answer was made; ``lost``: it was
     thrown away on purpose. Lines of one request share ``request``, the number of its first line.
 
-    ``subject`` is what it is about: an order, a recipient, the name of a document, a model. ``key`` is the idempotency key and
+    ``subject`` is what it is about: an order, a recipient, the name of a document, who uses a
+    model or, when it does not say, the model. ``key`` is the idempotency key and
     ``token`` the fencing token that came with it, "" for none. ``repeated``: the answer was that of an earlier request
     with the same key, and nothing happened. ``at_ms``: the world's wall clock.
     """

@@ -11,7 +11,7 @@ from leasekeeper.testing.outside.ledger import Entry, Lag, Ledger
 
 __all__ = ["Answer", "Request", "Route", "Service", "refuse"]
 
-SUBJECTS = ("order", "to", "model")
+SUBJECTS = ("order", "to", "user", "model")
 
 
 @dataclass(frozen=True, slots=True)
