@@ -3,6 +3,7 @@
 What is read is exactly what was written, or a Misfit that names the part: no field may be missing, also none that has a default;
 none may be there that the type does not have; and 1, 1.0, True and "1" are four different things. Numbers that many JSON
 readers would round, beyond 2**53 - 1, are written as text where the type says int or float, and refused where it says Any.
+The order of a dict's keys is not kept: they are stored sorted.
 """
 
 from __future__ import annotations

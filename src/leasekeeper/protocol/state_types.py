@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import types
 from collections.abc import Iterable
-from enum import Enum
+from enum import Enum, Flag
 from functools import lru_cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -43,9 +43,14 @@ def shape_of(hint: Any, where: str = "state") -> Shape:
     if isinstance(hint, type) and not get_args(hint):
         if dataclasses.is_dataclass(hint):
             return Record(hint, _fields)
-        if issubclass(hint, Enum) and all(type(member.value) in (str, int) for member in hint):
+        if issubclass(hint, Enum) and _is_choice(hint):
             return Choice(hint)
     return _composed(hint, where)
+
+
+def _is_choice(kind: type[Enum]) -> bool:
+    """Whether every value is one of the members: flags can be combined."""
+    return not issubclass(kind, Flag) and {type(member.value) for member in kind} <= {str, int}
 
 
 def _composed(hint: Any, where: str) -> Shape:
