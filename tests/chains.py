@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leasekeeper.canonical import canonical
-from leasekeeper.protocol.key_text import public_text
 from leasekeeper.protocol.receipt import FIRST_PREV, Draft, Writer, digest, read_receipt, seal, signed_part
 from leasekeeper.signing import Ed25519Key, HmacKey, Keyring, SigningKey, VerifyingKey
 
@@ -78,10 +77,12 @@ class Author:
         self.prev = digest(stored)
         return stored
 
-    def rotate(self, key: SigningKey | None, *, public: bool = True) -> bytes:
-        """Hand over to another key, by a record that the present one signs."""
-        told = public_text(key.public) if public and isinstance(key, Ed25519Key) else ""
+    def rotate(self, key: SigningKey | None, *, public: bool = True, by: str = "old") -> bytes:
+        """Hand over to another key, by a record that the old or the new one signs."""
+        told = key.public.raw.hex() if public and isinstance(key, Ed25519Key) else ""
         old, new = (each.key_id if each is not None else "" for each in (self.key, key))
+        if by == "new":
+            self.key = key
         stored = self.write("rotated", {"from": old, "to": new, "public": told})
         self.key = key
         return stored

@@ -372,13 +372,14 @@ def test_the_largest_record_verifies() -> None:
 # ---------------------------------------------------------------- rotation
 
 
+@pytest.mark.parametrize("by", ["old", "new"])
 @pytest.mark.parametrize("kind", ["hmac", pytest.param("ed25519", marks=needs_cryptography)])
-def test_keys_are_handed_over(kind: str) -> None:
+def test_keys_are_handed_over(kind: str, by: str) -> None:
     """After a rotated record the new key signs; the verdict tells which keys signed and where they changed."""
     first, second = signing(kind, "k1"), signing(kind, "k2")
     author = Author(first)
     author.write()
-    author.rotate(second)
+    author.rotate(second, by=by)
     author.write()
     author.write()
     for ring in (ring_of(first, second), None):
@@ -398,10 +399,16 @@ def test_a_key_vouches_for_its_successor() -> None:
     author.rotate(third)
     author.write()
     assert verify_chain(placed(author.stored), ring=ring_of(first)).ok
+    # A new key does not vouch for itself.
+    author = Author(first)
+    author.write()
+    author.rotate(second, by="new")
+    author.write()
+    assert found(verify_chain(placed(author.stored), ring=ring_of(first))) == (1, 2, "unknown key")
     # Of the wrong public key the signature is not right, and without one the key is unknown.
-    for told, kind in (({"public": False}, "unknown key"), ({"public": True}, "forged")):
+    for told, kind in ((False, "unknown key"), (True, "forged")):
         author = Author(first)
-        author.rotate(second, **told)
+        author.rotate(second, public=told)
         assert second is not None
         author.key = second if kind == "unknown key" else _renamed(third, "k2")
         author.write()
@@ -435,14 +442,26 @@ def test_a_key_that_was_not_announced_is_named(signed: bool) -> None:
 @pytest.mark.parametrize(
     "data", [{"from": "k2", "to": "k1", "public": ""}, {"from": "k1", "to": 5}, {"from": "k1"}, {"to": "k2"}, {}]
 )
-def test_a_handover_is_by_the_key_that_signs_it(data: dict[str, Any]) -> None:
-    """A rotated record that names another key than its own as the old one, or none as the new one, is bad."""
+def test_a_handover_is_from_the_key_that_signed_so_far(data: dict[str, Any]) -> None:
+    """A rotated record that names another key than that as the old one, or none as the new one, is bad."""
     key = signing("hmac")
     author = Author(key)
     author.write()
     author.write("rotated", data)
     author.write()
     assert found(verify_chain(placed(author.stored), ring=ring_of(key))) == (1, 2, "unknown key")
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_third_key_does_not_hand_over(signed: bool) -> None:
+    """A rotated record that neither the old nor the new key has signed is bad, though the ring knows all three."""
+    first, second, third = (signing("hmac", key_id) for key_id in ("k1", "k2", "k3"))
+    author = Author(first)
+    author.write()
+    author.key = third
+    author.write("rotated", {"from": "k1", "to": "k2", "public": ""})
+    ring = ring_of(first, second, third) if signed else None
+    assert found(verify_chain(placed(author.stored), ring=ring)) == (1, 2, "unknown key")
 
 
 def test_signing_may_begin_and_end_announced() -> None:

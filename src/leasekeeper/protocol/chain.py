@@ -13,7 +13,7 @@ bytes that were not    ``corrupt``: this record
 sealed so
 other run, namespace   ``other run``, ``other environment``: this record
 no signature, a wrong  ``unsigned``, ``forged``, ``unknown key``: this record; a change of the key must be announced by a
-or an unexpected one   ``rotated`` record just before
+or an unexpected one   ``rotated`` record, of the old key or of the new one
 another record than    ``swapped`` when the expected one turns up at another place (the rest is looked through for it), else
 the next one           ``removed``: the expected number
 ``prev`` is not the    with a ring of keys both are known to be written by a key's owner: ``forked``, the later of the two.
@@ -26,6 +26,10 @@ the head, an export's footer, an anchor. Where one of these knows a later record
 Where one remembers other bytes for a record, that record is ``forked``, or ``changed`` if neither a key nor the next record
 speaks for it.
 
+A key hands over to the next one in a ``rotated`` record: ``{from, to, public}``. Signed with the old key it also says, by the
+new one's raw public key in hex, which key that is: whoever believes the old one then needs no other. Signed with the new key, by
+whoever has no other any more, it is believed only if the ring knows that key.
+
 Everything before the first bad record is verified, and nothing after it: ``verified`` is ``bad - 1`` whenever a record is bad.
 """
 
@@ -37,12 +41,11 @@ from typing import Protocol
 
 from leasekeeper.canonical import DEPTH_MAX, canonical
 from leasekeeper.errors import AuthError, ConfigError
-from leasekeeper.protocol.key_text import verifying_key
 from leasekeeper.protocol.receipt import DOMAIN, FIRST_PREV, read_receipt, signature_bytes, signed_part
 from leasekeeper.protocol.verdict import BadKind, Fault, Rotation, Verdict, is_said, sentence
 from leasekeeper.run_errors import CorruptState
 from leasekeeper.run_records import Receipt
-from leasekeeper.signing import VerifyingKey
+from leasekeeper.signing import Ed25519PublicKey, VerifyingKey
 
 __all__ = ["BadKind", "ChainCheck", "Point", "Ring", "Rotation", "Verdict", "attested_head", "verify_chain"]
 
@@ -163,8 +166,8 @@ class ChainCheck:
     def _announced(self) -> VerifyingKey | None:
         """The key that the last rotation has handed over to, if it told its public key."""
         try:
-            return verifying_key(self._public, "public") if self._public else None
-        except ConfigError:
+            return Ed25519PublicKey(self._key_id or "", bytes.fromhex(self._public)) if self._public else None
+        except (ConfigError, ValueError):
             return None
 
     @property
@@ -280,16 +283,17 @@ class ChainCheck:
         """A key that nothing before it led one to expect."""
         if receipt.key_id and not receipt.signature:
             return "unsigned", "it names a key and is not signed"
-        if receipt.kind == ROTATED and not _is_rotation(receipt):
-            return "unknown key", "it hands over from a key that did not sign it, or to none"
-        if self._key_id in (None, receipt.key_id):
+        expected = receipt.key_id if self._key_id is None else self._key_id
+        if receipt.kind == ROTATED:
+            old, new = receipt.data.get("from"), receipt.data.get("to")
+            if old == expected and isinstance(new, str) and receipt.key_id in (old, new):
+                return None
+            return "unknown key", f"it does not hand over from key {expected!r}, or another key than the two signed it"
+        if receipt.key_id == expected:
             return None
         if not receipt.key_id:
-            return "unsigned", f"those before it are signed, and key {self._key_id!r} should have signed this one"
-        return (
-            "unknown key",
-            f"it is signed with key {receipt.key_id!r}, and {self._key_id or 'none'!r} should have signed it",
-        )
+            return "unsigned", f"key {expected!r} signed those before it and should have signed this one"
+        return "unknown key", f"key {receipt.key_id!r} signed it, and {expected or 'none'!r} should have"
 
     def _accept(self, receipt: Receipt) -> None:
         self._before, self._last = self._link, receipt
@@ -299,11 +303,15 @@ class ChainCheck:
             self._keys.setdefault(receipt.key_id, receipt.seq)
         self._key_id = receipt.key_id
         if receipt.kind == ROTATED:
-            self._key_id = receipt.data["to"]
-            public = receipt.data.get("public")
-            self._public = public if isinstance(public, str) else ""
-            if len(self._rotations) < TOLD_MAX:
-                self._rotations.append(Rotation(receipt.seq, receipt.key_id, receipt.data["to"]))
+            self._rotate(receipt, receipt.data["from"], receipt.data["to"])
+
+    def _rotate(self, receipt: Receipt, old: str, new: str) -> None:
+        """From here on the new key signs. Only what the old one has signed can say which key that is."""
+        public = receipt.data.get("public")
+        self._key_id = new
+        self._public = public if receipt.key_id == old and isinstance(public, str) else ""
+        if len(self._rotations) < TOLD_MAX:
+            self._rotations.append(Rotation(receipt.seq, old, new))
 
 
 def verify_chain(
@@ -343,17 +351,13 @@ def _read(stored: bytes, where: str) -> tuple[Receipt | None, str]:
     try:
         receipt = read_receipt(stored, where)
         body = signed_part(stored)
-        if canonical(json.loads(body), "body", bytes_max=len(body), depth_max=LEVELS_MAX) != body:
+        if canonical(json.loads(body), "body", most=len(body), depth_max=LEVELS_MAX) != body:
             return None, "it is not canonical JSON"
     except CorruptState as error:
         return None, error.why
     except ConfigError:
         return None, "it is not canonical JSON"
     return receipt, ""
-
-
-def _is_rotation(receipt: Receipt) -> bool:
-    return receipt.data.get("from") == receipt.key_id and isinstance(receipt.data.get("to"), str)
 
 
 def _by_number(anchors: Iterable[Point]) -> dict[int, str]:
