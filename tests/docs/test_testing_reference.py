@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -19,6 +21,7 @@ from leasekeeper.testing import (
     assert_resumes,
     plugin,
 )
+from leasekeeper.testing.outside import OutsideView, Trouble, TroubleKind
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/reference/testing.md").read_text(encoding="utf-8")
@@ -68,6 +71,17 @@ def test_every_option_is_named() -> None:
     assert len(options) == 2
     for option in options:
         assert f"`{option}`, `{option.removeprefix('--').replace('-', '_')}`" in PAGE
+
+
+def test_the_outside_world_is_described() -> None:
+    """Each kind of trouble, and all that can be asked of a world, with the parameters that there are."""
+    for kind in get_args(TroubleKind):
+        assert re.search(rf"^\| (`\w+` )*`{kind}`", PAGE, flags=re.MULTILINE), kind
+    assert not {name for name in public(OutsideView) if not re.search(rf"`{name}[`(]", PAGE)}
+    fields = [
+        f"{field.name}={field.default}" if field.type == "int" else field.name for field in dataclasses.fields(Trouble)
+    ]
+    assert f"`Trouble({', '.join(fields)})`".replace("where", 'where="*"') in PAGE
 
 
 def test_every_public_name_can_be_had() -> None:
