@@ -366,6 +366,21 @@ def test_a_step_cannot_reach_what_others_see() -> None:
     assert json.loads(stored)["data"] == {"x": 1}
 
 
+def test_a_step_is_given_data_as_it_is_read() -> None:
+    """Steps down and up see the same: keys in stored order, and nothing that the caller holds."""
+    seen: list[list[str]] = []
+
+    def look(data: dict[str, Any]) -> dict[str, Any]:
+        seen.append([*data, *data.pop("table")])
+        return {"x": 1}
+
+    data = {"table": {"b": 1, "a": 2}, "aa": 0}
+    declared(versioned(2, {(1, 2): look})).upgrade(data, 1)
+    declared(versioned(2, {(1, 2): look, (2, 1): look})).downgrade(data, 1)
+    assert seen == [["aa", "table", "a", "b"]] * 2
+    assert data == {"table": {"b": 1, "a": 2}, "aa": 0}
+
+
 def test_a_pinned_write_that_could_not_be_read_again_is_refused() -> None:
     """B19: a step down whose result the steps up do not take back fails when it is written, not at the next start."""
     kind = versioned(2, {(1, 2): lambda data: {"x": data["y"]}, (2, 1): lambda data: data})
