@@ -159,3 +159,41 @@ def test_depth_and_size_are_bounded() -> None:
     for value in (nested(DEPTH_MAX + 1), "x" * (BYTES_MAX - 1), endless, doubling):
         with pytest.raises(ConfigError, match="at most"):
             canonical(value)
+
+
+def test_other_bounds_may_be_given() -> None:
+    """``most`` and ``depth_max`` take the place of the usual bounds, upward as well, and the error names them."""
+    assert len(canonical("x" * BYTES_MAX, most=BYTES_MAX + 2)) == BYTES_MAX + 2
+    assert canonical(nested(DEPTH_MAX + 1), depth_max=DEPTH_MAX + 1).count(b"[") == DEPTH_MAX + 1
+    with pytest.raises(ConfigError, match="at most 9 bytes"):
+        canonical("x" * 8, most=9)
+    with pytest.raises(ConfigError, match="at most 2 levels"):
+        canonical(nested(3), depth_max=2)
+
+
+def test_what_looks_small_and_is_large_ends_soon() -> None:
+    """One long text, or one list, that is held many times over is refused before it is written out."""
+    text: list[Any] = ["x" * 1_000_000] * 60_000
+    lists: list[Any] = [[0] * 60_000] * 60_000
+    keys: list[Any] = [{"x" * 1_000_000: 0}] * 60_000
+    for value in (text, lists, keys):
+        with pytest.raises(ConfigError, match="at most 65536 bytes"):
+            canonical(value)
+
+
+def test_a_number_too_long_for_python_to_print_is_refused() -> None:
+    """640 digits can be printed however Python is set up; one more is a ConfigError, and not Python's ValueError."""
+    assert canonical(10**640 - 1, big="text") == b'"' + b"9" * 640 + b'"'
+    for number in (10**640, -(10**640), 10**5000):
+        with pytest.raises(ConfigError, match="at most 640 digits"):
+            canonical(number, big="text")
+
+
+def test_only_whole_numbers_become_text() -> None:
+    """A large float stays refused: its digits would pretend to an exactness that it does not have."""
+    with pytest.raises(ConfigError, match="another float"):
+        canonical(1e300, big="text")
+    assert (
+        canonical([True, Level.HIGH, -(2**53), 2**53 - 1], big="text")
+        == b'[true,3,"-9007199254740992",9007199254740991]'
+    )
