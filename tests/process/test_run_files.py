@@ -1,4 +1,4 @@
-"""Files of runs after their writers were killed: blobs are whole or not there."""
+"""Files of runs whose writers are killed, and several at once: blobs are whole or not there, and anchors know what they said."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import time
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from leasekeeper.protocol.limits import VALUE_MAX
+from leasekeeper.runs.anchor import FileAnchor, anchored_in
 from leasekeeper.runs.blobs import UNFINISHED, DirectoryBlobs, digest_of
 from tests.program import Program
+from tests.support import until
 
 TORN_MIN = 3
 ROUNDS_MAX = 60
@@ -51,3 +55,82 @@ def test_a_writer_killed_in_the_middle_leaves_no_half_blob(tmp_path: Path) -> No
     data = Random(0).randbytes(VALUE_MAX)
     blobs.put(digest_of(data), data)
     assert blobs.get(digest_of(data)) == data
+
+
+# ---------------------------------------------------------------- anchors
+
+
+def writer_of(path: Path, run: str, *, count: int = 0, torn: int = -1) -> Program:
+    """A process that appends to the anchor."""
+    return Program("anchor_writer", path=str(path), run=run, count=count, torn=torn)
+
+
+def remembered(path: Path) -> dict[str, list[int]]:
+    """All numbers that the file remembers by run, each in order; the chain is checked on the way."""
+    found: dict[str, list[int]] = {}
+    with path.open("rb") as lines:
+        for head in anchored_in(lines):
+            found.setdefault(head.run, []).append(head.seq)
+    return found
+
+
+def test_two_processes_append_at_once(tmp_path: Path) -> None:
+    """A5: Lines of several processes do not mix, none is lost, and they are one chain."""
+    path = tmp_path / "anchor"
+    runs = ["a/1", "b/1", "c/1"]
+    writers = [writer_of(path, run, count=100) for run in runs]
+    try:
+        assert [writer.end(50.0) for writer in writers] == [0, 0, 0], [writer.errors for writer in writers]
+    finally:
+        for writer in writers:
+            with writer:
+                pass
+    assert remembered(path) == {run: list(range(1, 101)) for run in runs}
+    # They were at it together, or this has shown nothing.
+    spans = [(writer.all("told")[0]["at"], writer.all("told")[-1]["at"]) for writer in writers]
+    assert max(begin for begin, _ in spans) < min(end for _, end in spans)
+
+
+def test_an_anchor_knows_what_it_said_after_its_writer_was_killed(tmp_path: Path) -> None:
+    """A5: Whenever a process is killed, what it was told is remembered, stands, and the next one goes on below it."""
+    path = tmp_path / "anchor"
+    told: dict[str, int] = {}
+    for number in range(6):
+        run = f"killed/{number}"
+        with writer_of(path, run) as writer, writer_of(path, f"beside/{number}") as beside:
+            writer.wait_for_more("told", 3 + number)
+            size = path.stat().st_size
+            until(lambda size=size: path.stat().st_size > size)  # type: ignore[misc]
+            writer.kill()
+            writer.end()
+            beside.wait_for_more("told", len(beside.all("told")) + 2)
+            beside.kill()
+            beside.end()
+        told |= {run: len(writer.all("told")), f"beside/{number}": len(beside.all("told"))}
+    found = remembered(path)
+    for run, count in told.items():
+        assert found[run] == list(range(1, len(found[run]) + 1))
+        # One more may have been written, of which nobody was told.
+        assert len(found[run]) in (count, count + 1)
+        last = FileAnchor(path).last(run, 1)
+        assert last is not None
+        assert last.seq == len(found[run])
+
+
+@pytest.mark.parametrize("torn", [0, 1, 150, 250])
+def test_a_writer_that_dies_in_the_middle_of_a_line_costs_that_line(tmp_path: Path, torn: int) -> None:
+    """A5: A process that dies with half a line written holds up nobody, and only what it had not said is missing."""
+    path = tmp_path / "anchor"
+    with writer_of(path, "beside/1") as beside:
+        beside.wait_for("told")
+        with writer_of(path, "dies/1", count=4, torn=torn) as writer:
+            assert writer.end() < 0, writer.errors
+        assert [report["seq"] for report in writer.all("told")] == [1, 2, 3]
+        beside.wait_for_more("told", len(beside.all("told")) + 3)
+        beside.kill()
+        beside.end()
+    found = remembered(path)
+    assert found["dies/1"] == [1, 2, 3]
+    assert len(found["beside/1"]) in (len(beside.all("told")), len(beside.all("told")) + 1)
+    FileAnchor(path).remember("dies/1", 1, 4, f"{4:064x}", round(time.time() * 1000))
+    assert remembered(path)["dies/1"] == [1, 2, 3, 4]

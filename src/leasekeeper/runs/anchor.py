@@ -1,0 +1,41 @@
+"""Anchors: what remembers the head of a run outside of etcd, so that a tail that was cut off, or an old backup, shows.
+
+The records of a run are a chain, and a chain cannot show that its end is missing. Whoever may write to etcd can cut it
+there, and so does a restore from a backup. An anchor is told each head and keeps it elsewhere; if etcd then ends before what the
+anchor remembers, the run was rewound.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from leasekeeper.runs.anchor_file import FileAnchor
+from leasekeeper.runs.anchor_syslog import SyslogAnchor
+from leasekeeper.runs.anchored import Anchored, anchored_in, parse_line
+
+__all__ = ["Anchor", "Anchored", "FileAnchor", "SyslogAnchor", "anchored_in", "parse_line"]
+
+
+class Anchor(Protocol):
+    """Remembers heads of runs. Safe to use from several threads; no call lasts longer than a bound of its own."""
+
+    def remember(self, run: str, gen: int, seq: int, hash: str, at_ms: int) -> None:  # noqa: A002 - the record's own word
+        """Remember that record ``seq`` of generation ``gen`` of ``run`` has this hash. Durable when it returns.
+
+        Said again, it changes nothing. ``at_ms`` is the record's time in milliseconds since 1970.
+
+        Raises:
+            RunRewound: the anchor remembers a later record of this generation, or another one of this number.
+            AnchorSkewed: the time cannot be right.
+            Unavailable: not for now; whether it is remembered is not known, so say it again.
+        """
+        ...
+
+    def last(self, run: str, gen: int) -> Anchored | None:
+        """The last head of a generation of a run that is remembered; None when there is none, or the anchor cannot answer.
+
+        Raises:
+            CorruptState: what it remembers was changed by other hands.
+            Unavailable: it does not answer for now.
+        """
+        ...
