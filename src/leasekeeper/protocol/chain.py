@@ -126,12 +126,22 @@ class ChainCheck:
         if self._fault is None and receipt is not None:
             self._accept(receipt)
 
-    def close(self) -> Verdict:
-        """There are no more records: how far those that were there can be believed."""
-        fault = self._fault or self._doubt_of_last(None) or self._cut()
+    def accuse_last(self, why: str) -> None:
+        """What belongs to the last record is damaged, so that it cannot be believed; for what the record itself does not show."""
+        if self._fault is None and self._last is not None:
+            self._fault = Fault(self._last.seq, "corrupt", f"record {self._last.seq} {is_said('corrupt')}: {why}")
+
+    def close(self, **known: Point) -> Verdict:
+        """There are no more records: how far those that were there can be believed.
+
+        ``known`` is what else remembers a last record, by a name for people, of what could be read only after the records.
+        """
+        remembered = [(f"the {name}", point) for name, point in known.items()]
+        fault = self._fault or self._doubt_of_last(None, remembered) or self._cut(remembered)
         verified = fault.bad - 1 if fault else self._next - 1
         anchored = max((seq for seq in self._anchors if seq <= verified), default=0)
-        complete = fault is None and verified > 0 and verified == max(anchored, self._head[0] if self._head else 0)
+        ends = [anchored, *(seq for _, (seq, _) in (*self._heads(), *remembered))]
+        complete = fault is None and verified > 0 and verified == max(ends)
         return Verdict(
             verified=verified,
             hash=self._hash_of(verified),
@@ -186,14 +196,14 @@ class ChainCheck:
 
     # ---------------------------------------------------------------- of the record before
 
-    def _doubt_of_last(self, following: Receipt | None) -> Fault | None:
+    def _doubt_of_last(self, following: Receipt | None, known: Iterable[tuple[str, Point]] = ()) -> Fault | None:
         """What the record that came last is accused of, now that it is known what follows it."""
         last = self._last
         if last is None:
             return None
         follows = following is not None and following.prev == last.hash
-        for name, (seq, known) in self._remembered(last.seq):
-            if seq == last.seq and known != last.hash:
+        for name, (seq, remembered) in (*self._anchor(last.seq), *self._heads(), *known):
+            if seq == last.seq and remembered != last.hash:
                 kind: BadKind = "forked" if follows or self._ring is not None else "changed"
                 return Fault(last.seq, kind, f"record {seq} {is_said(kind)}: {name} remembers another one")
         # With a ring the record before is known to be its writer's; without one nothing but the next record speaks for it.
@@ -205,20 +215,17 @@ class ChainCheck:
     def _fits_here(self, receipt: Receipt) -> bool:
         return receipt.seq == self._next and self._unfit(receipt) is None
 
-    def _remembered(self, seq: int) -> Iterable[tuple[str, Point]]:
-        if seq in self._anchors:
-            yield "an anchor", (seq, self._anchors[seq])
-        if self._head is not None:
-            yield "the head", self._head
+    def _anchor(self, seq: int) -> Iterable[tuple[str, Point]]:
+        return [("an anchor", (seq, self._anchors[seq]))] if seq in self._anchors else []
 
-    def _cut(self) -> Fault | None:
+    def _heads(self) -> Iterable[tuple[str, Point]]:
+        return [("the head", self._head)] if self._head is not None else []
+
+    def _cut(self, remembered: Iterable[tuple[str, Point]]) -> Fault | None:
         """Whether something remembers more than there is."""
-        for name, known in (
-            ("an anchor", max(self._anchors, default=0)),
-            ("the head", self._head[0] if self._head else 0),
-        ):
-            if known >= self._next:
-                return self._bad("truncated", f"{name} knows record {known}")
+        for name, (seq, _) in (*self._anchor(max(self._anchors, default=0)), *self._heads(), *remembered):
+            if seq >= self._next:
+                return self._bad("truncated", f"{name} knows record {seq}")
         return None
 
     # ---------------------------------------------------------------- of its place
