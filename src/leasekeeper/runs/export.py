@@ -245,22 +245,32 @@ def _verified(stream: BinaryIO, check: ChainCheck, each: Callable[[Receipt], Non
         return _of_the_file(check.close(), "corrupt", f"the header cannot be trusted: {error.why}")
     head, at_head = _head_of(export.header), FIRST_PREV
     broken: CorruptState | None = None
-    try:
-        for line in export:
-            if isinstance(line, Blob):
-                if not line.whole:
-                    check.accuse_last("a large value behind it is not what its digest says")
-                continue
-            before = check.last
-            check.feed(line.seq, line.stored)
-            last = check.last
-            if last is not None and last is not before:
-                each(last)
-                if isinstance(head, tuple) and head[0] == last.seq:
-                    at_head = last.hash
-    except CorruptState as error:
-        broken = error
+    receipts = _fed(export, check)
+    while True:
+        try:
+            receipt = next(receipts, None)
+        except CorruptState as error:
+            broken = error
+            break
+        if receipt is None:
+            break
+        each(receipt)
+        if isinstance(head, tuple) and head[0] == receipt.seq:
+            at_head = receipt.hash
     return _by_the_file(export, check, broken) or _by_the_header(export.header, check, head, at_head)
+
+
+def _fed(export: Export, check: ChainCheck) -> Iterator[Receipt]:
+    """Feeds the check, and yields each record that could follow those before it."""
+    for line in export:
+        if isinstance(line, Blob):
+            if not line.whole:
+                check.accuse_last("a large value behind it is not what its digest says")
+            continue
+        before = check.last
+        check.feed(line.seq, line.stored)
+        if check.last is not None and check.last is not before:
+            yield check.last
 
 
 def _by_the_file(export: Export, check: ChainCheck, broken: CorruptState | None) -> Verdict | None:
