@@ -96,10 +96,11 @@ def test_every_exit_code_is_listed() -> None:
 
 def test_every_field_of_the_json_is_documented() -> None:
     """Each field that the shapes are made of is named on the page of the JSON."""
-    from leasekeeper.cli import acquire, break_, dev, doctor, epoch, shapes, show, verify, watch
+    from leasekeeper.cli import acquire, break_, dev, doctor, epoch, migrate, shapes, show, verify, watch
 
     made = "".join(
-        inspect.getsource(module) for module in (acquire, break_, dev, doctor, epoch, shapes, show, verify, watch)
+        inspect.getsource(module)
+        for module in (acquire, break_, dev, doctor, epoch, migrate, shapes, show, verify, watch)
     )
     fields = set(re.findall(r'"([a-z_]+)": ', made))
     assert len(fields) > 30

@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "break": ("break_", "Remove an owner that will not go."),
     "epoch": ("epoch", "Show or raise the epoch, the high part of every token."),
     "doctor": ("doctor", "Examine etcd, the connection and the rights."),
+    "migrate": ("migrate", "Check that stored states of every released version are still read."),
     "dev": ("dev", "Run a local etcd in the foreground."),
     "demo": ("demo", "Watch a lease survive a cut network."),
     "sim": ("sim", "Try to break every promise in simulated worlds."),
