@@ -1,0 +1,166 @@
+"""Alerts: telling people that a run cannot go on without them.
+
+A run that stopped because nobody can know what happened stays as it is until somebody looks. So it is told once, to each hook
+that the program has set. A hook is any callable that takes an `Alert`; `webhook` makes one, and `to_stderr` is one.
+
+The exit code is an alert as well. A program that ends because of one should end with `NEEDS_A_PERSON`, so that what supervises
+it knows that starting it again does not help (systemd: ``RestartPreventExitStatus=78``); `exit_code` gives it. Everything else
+that ends a program may pass by itself, or with the next owner.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Protocol
+
+from leasekeeper.errors import LeasekeeperError, StopWork, Unavailable
+from leasekeeper.run_errors import AnchorSkewed, Conflict, Drift, InDoubt, Quarantined, RunRewound
+from leasekeeper.runs.webhook import webhook
+from leasekeeper.runs.within import Within
+
+__all__ = [
+    "NEEDS_A_PERSON",
+    "Alert",
+    "AlertHook",
+    "AlertKind",
+    "alert_of",
+    "exit_code",
+    "sound",
+    "to_stderr",
+    "webhook",
+]
+
+log = logging.getLogger("leasekeeper")
+
+AlertKind = Literal["in_doubt", "quarantined", "drift", "rewound", "conflict"]
+
+# EX_CONFIG of sysexits.h; no other ending of leasekeeper's has it.
+NEEDS_A_PERSON = 78
+FAILED = 1
+# Of each text in an alert, in characters: what is told goes into one request and one line.
+FIELD_MAX = 1000
+STDERR_TIMEOUT_S = 5.0
+
+_KINDS: dict[type[LeasekeeperError], AlertKind] = {
+    InDoubt: "in_doubt",
+    Quarantined: "quarantined",
+    Drift: "drift",
+    RunRewound: "rewound",
+    AnchorSkewed: "rewound",
+    Conflict: "conflict",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """A run that needs a person.
+
+    ``run`` is ``workflow/id``; ``step`` and ``seq`` are the step and the number of the record that it is about ("" and 0 when it
+    is about none); ``why`` says in words what is not known; ``holder`` is who stopped; ``command`` is what to type to go on.
+    """
+
+    kind: AlertKind
+    run: str
+    step: str = ""
+    why: str = ""
+    seq: int = 0
+    holder: str = ""
+    command: str = ""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields by their names, each text cut to a length that every receiver takes."""
+        return {name: _cut(value) if isinstance(value, str) else value for name, value in asdict(self).items()}
+
+    @property
+    def line(self) -> str:
+        """All of it as one line that a terminal can be given: no control characters, whatever names and errors contain."""
+        about = (
+            f"run {self.run}"
+            + (f", step {self.step}" if self.step else "")
+            + (f", record {self.seq}" if self.seq else "")
+        )
+        parts = [f"{self.kind.replace('_', ' ')}: {about}", self.why, self.command and f"to go on: {self.command}"]
+        text = "; ".join(_cut(part) for part in parts if part)
+        return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in " ".join(text.split()))
+
+
+class AlertHook(Protocol):
+    """Something that is told of alerts.
+
+    It is called in the thread that was stopped, so it has to come to an end by itself, within seconds. False means that it could
+    not tell anybody; so does an exception, which is logged.
+    """
+
+    def __call__(self, alert: Alert, /) -> object:
+        """Tell somebody."""
+        ...
+
+
+def sound(alert: Alert, hooks: Iterable[AlertHook]) -> bool:
+    """Tell every hook, one after the other; whether all of them could pass it on.
+
+    Never raises what a hook does: the alert tells of an error, and that one must come out. Ctrl-C comes through.
+    """
+    passed_on = True
+    for hook in hooks:
+        try:
+            passed_on &= hook(alert) is not False
+        except (Exception, StopWork):
+            log.exception("a hook failed to pass on the alert about run %s", alert.run)
+            passed_on = False
+    return passed_on
+
+
+def to_stderr(alert: Alert) -> bool:
+    """The hook that writes one line to this process's standard error; False when that is closed, or full and not read."""
+    try:
+        _stderr("write", lambda: _write_line(f"leasekeeper: {alert.line}\n"))
+    except (OSError, ValueError, AttributeError, Unavailable):
+        return False
+    return True
+
+
+_stderr = Within(STDERR_TIMEOUT_S, "standard error")
+
+
+def _write_line(line: str) -> None:
+    sys.stderr.write(line)
+    sys.stderr.flush()
+
+
+def alert_of(error: BaseException, *, holder: str = "") -> Alert | None:
+    """The alert that tells of an error; None for one that needs nobody. ``holder`` is who was stopped by it."""
+    kind = _kind_of(error)
+    if kind is None or not isinstance(error, LeasekeeperError):
+        return None
+    run, step = getattr(error, "run", ""), getattr(error, "step", "")
+    command = f"leasekeeper runs explain {shlex.quote(run)}"
+    if isinstance(error, InDoubt):
+        command = f"leasekeeper runs resolve {shlex.quote(run)} {shlex.quote(step)} --applied|--not-applied"
+    return Alert(
+        kind=kind,
+        run=run,
+        step=step,
+        why=getattr(error, "why", "") or error.message,
+        seq=getattr(error, "seq", 0),
+        holder=holder,
+        command=command,
+    )
+
+
+def exit_code(error: BaseException) -> int:
+    """What a program that ends because of ``error`` should end with: 78 when it needs a person, else 1, as Python's own."""
+    return FAILED if _kind_of(error) is None else NEEDS_A_PERSON
+
+
+def _kind_of(error: BaseException) -> AlertKind | None:
+    return next((kind for cls, kind in _KINDS.items() if isinstance(error, cls)), None)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= FIELD_MAX else f"{text[: FIELD_MAX - 1]}…"
