@@ -350,7 +350,7 @@ def test_an_asker_who_is_gone_does_not_undo_the_effect(world: OutsideWorld) -> N
 
 
 @pytest.mark.parametrize(
-    "lag", [Trouble("lag", "payments.read", ms=LONG_MS), Trouble("lag", "payments.read", writes=1)]
+    "lag", [Trouble("lag", "payments.list", ms=LONG_MS), Trouble("lag", "payments.list", writes=1)]
 )
 def test_a_replica_that_lags_shows_the_past(world: OutsideWorld, lag: Trouble) -> None:
     """A charge that was just made is not found at first; the next request, past the trouble, finds it."""

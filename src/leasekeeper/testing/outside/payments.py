@@ -32,7 +32,7 @@ class Payments:
             self.name,
             (
                 Route("POST", self.path, "charge", self.charge),
-                Route("GET", self.path, "read", self.find),
+                Route("GET", self.path, "list", self.find),
                 Route("GET", one, "read", self.show),
                 Route("DELETE", one, "void", self.void),
             ),
@@ -89,7 +89,7 @@ class Payments:
 
 def mail() -> Service:
     """POST sends a mail, however often it is asked; GET reads the outbox."""
-    return Service("mail", (Route("POST", ("mails",), "send", _send), Route("GET", ("mails",), "read", _outbox)))
+    return Service("mail", (Route("POST", ("mails",), "send", _send), Route("GET", ("mails",), "list", _outbox)))
 
 
 def _send(request: Request, ledger: Ledger, cause: Entry, lag: Lag | None) -> Answer:
