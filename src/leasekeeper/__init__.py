@@ -66,6 +66,11 @@ if TYPE_CHECKING:
         StepBusy,
         TransactionTooLarge,
     )
+    from leasekeeper.run_records import Answered, Observed, Receipt
+    from leasekeeper.runs.aio import AsyncRun
+    from leasekeeper.runs.effect import effect
+    from leasekeeper.runs.run import Run
+    from leasekeeper.runs.schema import migration
     from leasekeeper.schema_errors import MigrationFailed, SchemaTooNew, SchemaUnknown
     from leasekeeper.timing import Timing
     from leasekeeper.wire.channel import TLS
@@ -73,9 +78,11 @@ if TYPE_CHECKING:
 __all__ = [
     "TLS",
     "AnchorSkewed",
+    "Answered",
     "ArgumentsChanged",
     "AsyncKeeper",
     "AsyncLease",
+    "AsyncRun",
     "AuthError",
     "BlobMissing",
     "Claim",
@@ -97,11 +104,14 @@ __all__ = [
     "NotAcquired",
     "NotApplied",
     "NotSerialisable",
+    "Observed",
     "OutOfSpace",
     "OutcomeUnknown",
     "Quarantined",
     "QuotaReserved",
+    "Receipt",
     "RecordTooLarge",
+    "Run",
     "RunFinished",
     "RunHalted",
     "RunPruned",
@@ -119,12 +129,21 @@ __all__ = [
     "TransactionTooLarge",
     "Unavailable",
     "__version__",
+    "effect",
+    "migration",
 ]
 
 _HOME = {
     "TLS": "wire.channel",
     "AsyncKeeper": "aio",
     "AsyncLease": "aio",
+    "Answered": "run_records",
+    "AsyncRun": "runs.aio",
+    "Observed": "run_records",
+    "Receipt": "run_records",
+    "Run": "runs.run",
+    "effect": "runs.effect",
+    "migration": "runs.schema",
     "Claim": "records",
     "Keeper": "keeper",
     "Lease": "keeper",

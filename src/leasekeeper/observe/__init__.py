@@ -36,6 +36,7 @@ from leasekeeper.runtime.events import (
     Observer,
     Released,
     StateChanged,
+    StepPassed,
 )
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "Observer",
     "Released",
     "StateChanged",
+    "StepPassed",
     "add",
     "remove",
 ]

@@ -31,6 +31,7 @@ from leasekeeper.runtime.events import (
     Dropped,
     Released,
     StateChanged,
+    StepPassed,
 )
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ LEVELS: dict[type[Event], int] = {
     AcquireFailed: logging.DEBUG,
     Released: logging.INFO,
     Dropped: logging.WARNING,
+    StepPassed: logging.INFO,
     CleanupFailed: logging.WARNING,
 }
 
@@ -88,6 +90,9 @@ def _text(event: Event) -> tuple[Any, ...]:
             return text, event.lease_id, event.endpoint or "?", event.in_a_row, event.proof_age_s, event.why
         case Dropped():
             return ("the lease on %r was dropped without a release: its claim is given up", event.name)
+        case StepPassed():
+            tail = ", not for the first time" if event.repeated else ""
+            return "run %s, step %r: %s%s", event.run, event.step, event.what, tail
         case CleanupFailed():
             return "could not remove %s, which goes when its lease runs out: %s", event.what, event.why
 

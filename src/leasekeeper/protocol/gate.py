@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # How often those who wait look at the clock and the lease, whether or not somebody woke them.
 LOOK_ANYWAY_S = 5.0
 
-__all__ = ["check_need", "lost", "not_provable", "parting", "refusal", "wait_held"]
+__all__ = ["check_need", "gone", "lost", "not_provable", "parting", "refusal", "wait_held"]
 
 REASONS = {
     "expired": "its time ran out at etcd",
@@ -126,6 +126,11 @@ def parting(authority: Authority, removed: bool | None, lapsed: bool, now_s: flo
     if removed or (removed is None and not lapsed):
         return None
     return lost(authority, _expired(authority, now_s))
+
+
+def gone(authority: Authority, now_s: float) -> LeaseLost:
+    """The error for a lease whose key etcd says is not there; the heart may not know it yet."""
+    return lost(authority, authority.loss or _expired(authority, now_s))
 
 
 def _expired(authority: Authority, now_s: float) -> Loss:

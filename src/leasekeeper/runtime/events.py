@@ -22,6 +22,7 @@ __all__ = [
     "Observer",
     "Released",
     "StateChanged",
+    "StepPassed",
 ]
 
 
@@ -98,5 +99,22 @@ class CleanupFailed:
     why: str
 
 
-Event = Acquired | AcquireFailed | Released | StateChanged | BeatMissed | Dropped | CleanupFailed
+@dataclass(frozen=True, slots=True)
+class StepPassed:
+    """A step of a run came so far.
+
+    ``what``: ``called`` (its effect is about to be called; ``repeated``: not for the first time; ``window_s`` after its preflight
+    or intent), ``replayed`` (the recorded result was used), ``adopted`` (the effect of an earlier life was found and recorded),
+    ``conflict``, ``drift``, ``in_doubt``. ``kind`` is ``do`` or ``memo``.
+    """
+
+    run: str
+    step: str
+    kind: str
+    what: str
+    repeated: bool = False
+    window_s: float = 0.0
+
+
+Event = StepPassed | Acquired | AcquireFailed | Released | StateChanged | BeatMissed | Dropped | CleanupFailed
 Observer = Callable[[Event], object]

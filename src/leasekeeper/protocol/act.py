@@ -1,0 +1,263 @@
+"""Intent, gate, call, postcondition, outcome: the part of a step in which something happens.
+
+Rules, each a function of its own so that it can be examined, and replaced in a copy to show that it matters:
+
+* `believes`: what an effect returned is an outcome only once its postcondition holds.
+* `fresh`: what a preflight saw counts for a while only.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from leasekeeper.canonical import canonical
+from leasekeeper.errors import Misuse
+from leasekeeper.protocol import outcome as outcomes
+from leasekeeper.protocol.append import Entry, Fenced, Unexpected, append
+from leasekeeper.protocol.checkpoint import check_expected
+from leasekeeper.protocol.conduct import Conduct, Gate, Invoke, Talk, Tell
+from leasekeeper.protocol.incarnation import check_room, draft, put
+from leasekeeper.protocol.late import leave_late
+from leasekeeper.protocol.limits import check_space, space
+from leasekeeper.protocol.plan import Fault, Kind, Plan, Sleep
+from leasekeeper.protocol.pointer import read_pointer
+from leasekeeper.protocol.receipt import plain
+from leasekeeper.protocol.recorded import outcome_of
+from leasekeeper.protocol.stop import conflict, doubt
+from leasekeeper.run_errors import NotApplied
+from leasekeeper.run_records import Answered, Observed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leasekeeper.protocol.append import Log
+    from leasekeeper.protocol.checkpoint import Change
+    from leasekeeper.protocol.head import Head
+    from leasekeeper.protocol.incarnation import Calls, Incarnation, Spec
+    from leasekeeper.protocol.pointer import Pointer
+    from leasekeeper.protocol.receipt import Draft
+
+__all__ = ["READ_S", "TRIES_MAX", "act", "holds", "intend", "observe", "record_outcome"]
+
+# How often a step looks again because others changed where it stands.
+TRIES_MAX = 20
+# How often a preflight may have grown old before the call is made.
+PREFLIGHTS_MAX = 5
+# How long etcd's size is believed.
+SPACE_S = 5.0
+READ_S = 10.0
+# Between two looks at a postcondition that may still come true.
+SETTLE_S = 0.2
+
+
+def believes(ok: object) -> bool:
+    """Whether a postcondition holds: nothing but True says so."""
+    return ok is True
+
+
+def fresh(age_s: float, max_age_s: float) -> bool:
+    """Whether what a preflight saw so long ago still counts."""
+    return age_s <= max_age_s
+
+
+def observe(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer) -> Conduct[tuple[Observed | None, float]]:
+    """What the preflight sees, and when it was asked."""
+    asked_s = life.log.ctx.now()
+    if calls.preflight is None:
+        return None, asked_s
+    preflight, handle = calls.preflight, calls.handle(pointer)
+    seen = yield Invoke(lambda: preflight(handle), "preflight")
+    if not isinstance(seen, Observed):
+        raise Misuse(f"the preflight of step {spec.key!r} returned {type(seen).__name__}: expected an Observed")
+    return seen, asked_s
+
+
+def intend(life: Incarnation, spec: Spec, pointer: Pointer, seen: Observed | None) -> Conduct[Pointer]:
+    """Record what is about to be done."""
+    log, key = life.log, life.log.keys.step(spec.key)
+    check_room(life)
+    now_s = log.ctx.now()
+    if now_s - life.space_read_s > SPACE_S:
+        check_space((yield Talk(space(log.ctx, life.quota, now_s + READ_S), "space")))
+        life.space_read_s = now_s
+    kind = "before" if spec.kind == "memo" else "intent"
+    made = draft(life, spec, kind, outcomes.intent_text(spec, pointer, seen))
+    entry = Entry(
+        made,
+        puts=lambda seq: (put(key, pointer.begun(seq)),),
+        expects=((key, pointer.mod_revision),),
+        change=lambda head: head.settled(spec.key),
+        intent=True,
+        size=len(made.data),
+    )
+    appended = yield Talk(append(log, entry), kind)
+    if life.drained and life.anchor is not None:
+        yield Invoke(life.anchor, "anchor")
+    return outcomes.moved(pointer.begun(appended.seq), appended.revision)
+
+
+def act(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen_s: float) -> Conduct[Any]:
+    """The gate, the call, the postcondition, the outcome; the intent is recorded."""
+    now = life.log.ctx.now
+    seen_s = yield from _come_to_the_gate(life, spec, calls, pointer, seen_s)
+    handle = calls.handle(pointer)
+    began_s = now()
+    yield Tell("called", spec.key, spec.kind, repeated=pointer.attempts > 1, window_s=began_s - seen_s)
+    try:
+        result = yield Invoke(lambda: calls.effect(handle), "effect")
+    except NotApplied as error:
+        yield from _raised(life, spec, pointer, error, applied=False)
+        raise
+    except Exception as error:
+        yield from _raised(life, spec, pointer, error, applied=None)
+        raise
+    took_ms = int((now() - began_s) * 1000)
+    about = b"null"
+    if isinstance(result, Answered):
+        about = canonical(dict(result.about), "Answered.about", big="text")
+        result = result.value
+    if calls.verify is not None and not (yield from holds(life, spec, calls, handle, result)):
+        raise (yield from doubt(life, spec, pointer, "the effect returned, and its postcondition does not hold"))
+    post = "unverified" if calls.verify is None else "verified"
+    return (yield from record_outcome(life, spec, calls, pointer, result, post=post, ms=took_ms, about=about))
+
+
+def _come_to_the_gate(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen_s: float) -> Conduct[float]:
+    """Until authority is proven and the preflight, if there is one, is fresh: when it was asked."""
+    now = life.log.ctx.now
+    for _ in range(PREFLIGHTS_MAX):
+        yield Gate(spec.need_s)
+        if calls.preflight is None or fresh(now() - seen_s, spec.preflight_max_age_s):
+            return seen_s
+        seen, seen_s = yield from observe(life, spec, calls, pointer)
+        if seen is not None and seen.applied:
+            if pointer.attempts <= 1:
+                raise (yield from conflict(life, spec, pointer, seen))
+            # It may be an earlier attempt of this very step that arrived late.
+            raise (yield from doubt(life, spec, pointer, "it was applied just before it was to be called again"))
+    raise Misuse(
+        f"the preflight of step {spec.key!r} is older than preflight_max_age={spec.preflight_max_age_s:g} s whenever the call"
+        " is to be made: make it faster, or allow more"
+    )
+
+
+def holds(life: Incarnation, spec: Spec, calls: Calls, handle: Any, result: Any) -> Conduct[bool]:
+    """Whether the postcondition holds; asked again for ``settle_s``, for worlds that show things late."""
+    verify = calls.verify
+    assert verify is not None
+    until_s = life.log.ctx.now() + spec.settle_s
+    while not believes((yield Invoke(lambda: verify(handle, result), "verify"))):
+        if life.log.ctx.now() >= until_s:
+            return False
+        yield Talk(_pause(), "settle")
+    return True
+
+
+def _pause() -> Plan[None]:
+    yield Sleep(SETTLE_S)
+
+
+def _raised(
+    life: Incarnation, spec: Spec, pointer: Pointer, error: Exception, *, applied: bool | None
+) -> Conduct[None]:
+    """Leave what the effect raised; by itself it says nothing of what happened, unless it is `NotApplied`."""
+    log, key = life.log, life.log.keys.step(spec.key)
+    data = plain({"applied": applied, "intent": pointer.intent, **outcomes.error_text(error)})
+    made = draft(life, spec, "raised", data)
+    turned = pointer if applied is None else pointer.turned("cleared")
+    entry = Entry(made, puts=lambda _: (put(key, turned),), expects=((key, pointer.mod_revision),))
+    try:
+        yield Talk(append(log, entry), "raised")
+    except Unexpected:
+        pass  # an operator has decided meanwhile
+    except (Fenced, Fault):
+        yield from _late(log, pointer, made)
+
+
+def record_outcome(
+    life: Incarnation,
+    spec: Spec,
+    calls: Calls,
+    pointer: Pointer,
+    result: Any,
+    *,
+    post: str,
+    ms: int = 0,
+    adopted: bool = False,
+    about: bytes = b"null",
+) -> Conduct[Any]:
+    """Record what a step came to, and give back what was recorded; evidence lands as long as authority can come back."""
+    log = life.log
+    told = outcomes.encode(result, spec.key)
+    change = calls.checkpoint(json.loads(told.text)) if calls.checkpoint and told.text is not None else None
+    data = outcomes.outcome_text(
+        spec,
+        pointer,
+        told,
+        post=post,
+        adopted=adopted,
+        ms=ms,
+        about=about,
+        checkpoint=b"null" if change is None else change.record,
+    )
+    made = draft(life, spec, "outcome", data)
+    try:
+        yield from outcomes.store(life, told)
+        other = yield from _land(life, spec, pointer, made, change)
+    except (Fenced, Fault):
+        yield from _late(log, pointer, made)
+        raise
+    if life.anchor is not None:
+        yield Invoke(life.anchor, "anchor")
+    if other is None:
+        return outcomes.returned(told)
+    receipt = yield Talk(outcome_of(log, spec.key, other, log.ctx.now() + READ_S), "find")
+    return (yield from outcomes.value_of(life, receipt))
+
+
+def _land(
+    life: Incarnation, spec: Spec, pointer: Pointer, made: Draft, change: Change | None
+) -> Conduct[Pointer | None]:
+    """Append the outcome; where an operator has decided meanwhile that it was applied, what stands there instead."""
+    log, key = life.log, life.log.keys.step(spec.key)
+    for _ in range(TRIES_MAX):
+        if not log.alive():
+            raise Fenced(log.run)
+        try:
+            appended = yield Talk(append(log, _outcome(made, key, pointer, spec.key, change)), "outcome")
+        except Unexpected as now:
+            check_expected(change, now.key, now.found, log.run)
+            pointer = read_pointer(now.found)
+            if pointer.state == "done":
+                return pointer
+        else:
+            if change is not None:
+                change.landed(appended.seq, appended.revision)
+            return None
+    raise Fault(Kind.RETRY, text=f"others change step {spec.key!r} again and again", operation="Txn")
+
+
+def _outcome(made: Draft, key: bytes, pointer: Pointer, step: str, change: Change | None) -> Entry:
+    done = pointer.turned
+    expects: tuple[tuple[bytes, int], ...] = ((key, pointer.mod_revision),)
+    size = len(made.data)
+    if change is None:
+        return Entry(made, lambda seq: (put(key, done("done", seq)),), expects, _one_more(step), size=size)
+    expects = (*expects, (change.key, change.mod_revision))
+
+    def puts(seq: int) -> tuple[Any, ...]:
+        return put(key, done("done", seq)), change.put(seq)
+
+    return Entry(made, puts, expects, _one_more(step), size=2 * size)
+
+
+def _one_more(step: str) -> Callable[[Head], Head]:
+    return lambda head: head.settled(step).one_more()
+
+
+def _late(log: Log, pointer: Pointer, made: Draft) -> Conduct[None]:
+    try:
+        yield Talk(leave_late(log, pointer.intent, made), "late")
+    except Fault:
+        pass  # a hint, no more

@@ -1,0 +1,36 @@
+"""The end of a run, and of one life of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from leasekeeper.protocol.append import Entry, append
+from leasekeeper.protocol.outcome import error_text
+from leasekeeper.protocol.receipt import Draft, plain
+
+if TYPE_CHECKING:
+    from leasekeeper.protocol.append import Appended, Log
+    from leasekeeper.protocol.head import Head
+    from leasekeeper.protocol.plan import Plan
+
+__all__ = ["fail", "finish"]
+
+
+def finish(log: Log) -> Plan[Appended | None]:
+    """Record that all is done; nothing is begun in this run from then on. None when it was finished before."""
+    if log.head.status == "finished":
+        return None
+    return (yield from append(log, Entry(Draft("finished", "", b"{}", log.ctx.new_nonce()), change=_finished)))
+
+
+def fail(log: Log, error: BaseException) -> Plan[Appended | None]:
+    """Record that this life ended with an error, for people: the next one never asks."""
+    if log.head.status == "finished":
+        return None
+    data = plain(error_text(error))
+    return (yield from append(log, Entry(Draft("failed", "", data, log.ctx.new_nonce()))))
+
+
+def _finished(head: Head) -> Head:
+    return replace(head, status="finished")

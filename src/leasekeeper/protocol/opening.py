@@ -1,0 +1,386 @@
+"""Opening a run that one owns: begin it, or take it over where the one before left it.
+
+Whoever takes over walks over all records first: each must carry the hash of the one before it, the head must name the last,
+and the last must be signed as it should. Only then a record says that a new life of the run has begun, who it is, and after
+whom. What the exit of the one before was, nobody asks: a crash is the only way a life ends that is counted on.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from leasekeeper.errors import AuthError, ConfigError
+from leasekeeper.protocol import etcd_pb2 as pb
+from leasekeeper.protocol import messages as m
+from leasekeeper.protocol.append import Entry, Fenced, Log, append
+from leasekeeper.protocol.head import Head, read_head
+from leasekeeper.protocol.history import Walk, checked
+from leasekeeper.protocol.identity import Identity, the_identity
+from leasekeeper.protocol.plan import TXN, Fault, Kind, Plan, persist
+from leasekeeper.protocol.receipt import (
+    DOMAIN,
+    FIRST_PREV,
+    Draft,
+    Writer,
+    digest,
+    plain,
+    seal,
+    signature_bytes,
+    signed_part,
+    unsealed,
+)
+from leasekeeper.run_errors import (
+    CorruptState,
+    InputChanged,
+    RunPruned,
+    RunRewound,
+    SigningKeyMissing,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from leasekeeper.protocol.append import Line
+    from leasekeeper.protocol.context import Context
+    from leasekeeper.protocol.guarded import Ownership
+    from leasekeeper.protocol.run_keys import RunKeys
+    from leasekeeper.run_records import Receipt
+    from leasekeeper.signing import Keyring, SigningKey
+
+__all__ = ["Opened", "Opening", "open_run", "read_meta"]
+
+TRIES_MAX = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """What somebody brings who opens a run.
+
+    ``input`` is canonical JSON of what the run is to work on; None: whatever it was begun with. ``life`` is a new number and
+    ``facts`` say who this is. ``signer`` signs what is added; ``ring`` are the keys by which others may have signed. ``marks``
+    are numbers of records with the hashes that somebody outside of etcd remembers. ``budget`` bounds the lives without a step
+    done.
+    """
+
+    life: str
+    facts: Mapping[str, Any]
+    input: bytes | None = None
+    gen: int | None = None
+    signer: SigningKey | None = None
+    ring: Keyring | None = None
+    marks: Mapping[int, str] = field(default_factory=dict)
+    budget: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """What a run was begun with."""
+
+    gen: int
+    input: bytes
+    at_ms: int
+    by: str
+    life: str
+
+
+@dataclass(slots=True)
+class Opened:
+    """A run that is owned: its log, and what it was begun with. ``recorded`` is how many steps were done before."""
+
+    log: Log
+    identity: Identity
+    meta: Meta
+    fresh: bool
+    recorded: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    meta: pb.KeyValue | None
+    head: pb.KeyValue | None
+    tomb: pb.KeyValue | None
+
+
+def open_run(
+    ctx: Context,
+    keys: RunKeys,
+    mine: Ownership,
+    opening: Opening,
+    *,
+    line: Line,
+    alive: Callable[[], bool],
+    until: float,
+) -> Plan[Opened]:
+    """Begin a run or take it over. One that is finished or quarantined is only read; a quarantined one is for its caller to stop.
+
+    Raises:
+        Fenced: the claim is gone.
+        InputChanged, RunPruned, CorruptState, RunRewound, SigningKeyMissing: why it cannot go on.
+        Fault: etcd cannot be asked.
+    """
+    identity = yield from the_identity(ctx, until)
+    for _ in range(TRIES_MAX):
+        seen = yield from _look(ctx, keys, mine, until)
+        if seen.meta is None and seen.head is None:
+            if opening.marks:
+                raise RunRewound(run=keys.name.text, have=0, known=max(opening.marks))
+            log, meta = _begun(ctx, keys, mine, opening, identity, seen, line, alive)
+            if (yield from _begin(log, meta, opening, until)):
+                return Opened(log, identity, _meta_of(meta, keys.meta.decode()), True, 0)
+        else:
+            return (
+                yield from _take_over(ctx, keys, mine, opening, identity, seen, line=line, alive=alive, until=until)
+            )
+    raise Fault(Kind.RETRY, text=f"others write to {keys.name} again and again", operation="Txn")
+
+
+def _look(ctx: Context, keys: RunKeys, mine: Ownership, until: float) -> Plan[_Seen]:
+    gets = (
+        m.get(mine.key, keys_only=True),
+        m.get(ctx.keys.epoch),
+        m.get(keys.meta),
+        m.get(keys.head),
+        m.get(keys.tomb),
+    )
+    reply = yield from persist(TXN, m.read_only(gets), now=ctx.now, until=until, strict=True)
+    own = m.range_kvs(reply, 0)
+    if not own or own[0].create_revision != mine.create_revision:
+        raise Fenced(mine.name)
+    meta, head, tomb = (m.range_kvs(reply, index) for index in (2, 3, 4))
+    return _Seen(meta[0] if meta else None, head[0] if head else None, tomb[0] if tomb else None)
+
+
+# ---------------------------------------------------------------- a new run
+
+
+def _begun(
+    ctx: Context,
+    keys: RunKeys,
+    mine: Ownership,
+    opening: Opening,
+    identity: Identity,
+    seen: _Seen,
+    line: Line,
+    alive: Callable[[], bool],
+) -> tuple[Log, bytes]:
+    gen = _generation(keys, opening, seen.tomb)
+    body = {
+        "at": int(ctx.wall() * 1000),
+        "by": ctx.holder,
+        "gen": gen,
+        "id": keys.name.id,
+        "life": opening.life,
+        "v": 1,
+        "wf": keys.name.workflow,
+    }
+    meta = seal(_with_input(body, opening.input), None)
+    head = Head(gen=gen)
+    return _log(ctx, keys, mine, opening, identity, head, 0, line, alive), meta
+
+
+def _with_input(body: dict[str, Any], given: bytes | None) -> bytes:
+    """The body of a run's first facts, with the input's own canonical bytes in its place among the keys."""
+    before = plain({name: body[name] for name in ("at", "by", "gen", "id")})
+    after = plain({name: body[name] for name in ("life", "v", "wf")})
+    return before[:-1] + b',"input":' + (given if given is not None else b"null") + b"," + after[1:]
+
+
+def _generation(keys: RunKeys, opening: Opening, tomb: pb.KeyValue | None) -> int:
+    if tomb is None:
+        return opening.gen or 1
+    where = keys.tomb.decode()
+    body, _, _ = unsealed(tomb.value, where)
+    gone = body.get("gen")
+    if type(gone) is not int:
+        raise CorruptState(f"{where} cannot be trusted: it is no tombstone", where=where, why="it is no tombstone")
+    if opening.gen is None or opening.gen <= gone:
+        raise RunPruned(run=keys.name.text)
+    return opening.gen
+
+
+def _log(
+    ctx: Context,
+    keys: RunKeys,
+    mine: Ownership,
+    opening: Opening,
+    identity: Identity,
+    head: Head,
+    mod_revision: int,
+    line: Line,
+    alive: Callable[[], bool],
+) -> Log:
+    writer = Writer(
+        workflow=keys.name.workflow,
+        id=keys.name.id,
+        gen=head.gen,
+        namespace_id=identity.uuid,
+        token=mine.token,
+        claim=opening.facts["claim"],
+        holder=ctx.holder,
+        life=opening.life,
+        key=opening.signer,
+    )
+    return Log(ctx, keys, mine, writer, ctx.epoch, line, alive, head, mod_revision)
+
+
+def _begin(log: Log, meta: bytes, opening: Opening, until: float) -> Plan[bool]:
+    """Write the first record; False when somebody was faster, or something has changed: look again."""
+    ctx, keys = log.ctx, log.keys
+    at_ms = int(ctx.wall() * 1000)
+    stored = log.writer.seal(_opened(ctx, opening, None, 0), seq=1, prev=FIRST_PREV, at_ms=at_ms)
+    head = _owned_by(log, log.head.after(1, digest(stored), at_ms, len(stored)), opening, 0)
+    request = pb.TxnRequest(
+        compare=(
+            m.created_at(log.mine.key, log.mine.create_revision),
+            m.epoch_is(ctx.keys.epoch, log.epoch),
+            m.absent(keys.meta),
+            m.absent(keys.head),
+            m.absent(keys.record(1)),
+        ),
+        success=(m.put(keys.meta, meta), m.put(keys.record(1), stored), m.put(keys.head, head.stored())),
+        failure=(m.get(keys.record(1)), m.get(keys.head), m.get(ctx.keys.epoch)),
+    )
+    reply = yield from persist(TXN, request, now=ctx.now, until=until, strict=True)
+    if reply.succeeded:
+        log.head, log.mod_revision = head, reply.header.revision
+        return True
+    first = m.range_kvs(reply, 0)
+    if first and first[0].value == stored:
+        log.head, log.mod_revision = head, first[0].mod_revision
+        return True
+    return False
+
+
+def _owned_by(log: Log, head: Head, opening: Opening, restarts: int) -> Head:
+    return replace(
+        head,
+        token=log.mine.token,
+        holder=log.ctx.holder,
+        life=opening.life,
+        restarts=restarts,
+        key_id=log.writer.key_id,
+    )
+
+
+def _opened(ctx: Context, opening: Opening, previous: Head | None, restarts: int) -> Draft:
+    before = None if previous is None else {"life": previous.life, "token": f"{previous.token:019d}"}
+    facts = {name: value for name, value in opening.facts.items() if name != "claim"}
+    return Draft("opened", "", plain({**facts, "previous": before, "restarts": restarts}), ctx.new_nonce())
+
+
+# ---------------------------------------------------------------- one that was begun before
+
+
+def read_meta(stored: bytes, where: str) -> Meta:
+    """What a run was begun with; CorruptState for anything that was not written as that."""
+    return _meta_of(stored, where)
+
+
+def _meta_of(stored: bytes, where: str) -> Meta:
+    body, _, _ = unsealed(stored, where)
+    try:
+        gen, at_ms, by, life = body["gen"], body["at"], body["by"], body["life"]
+        if type(gen) is not int or type(at_ms) is not int or not isinstance(by, str) or not isinstance(life, str):
+            raise TypeError("it is not what a run was begun with")
+        text = signed_part(stored)
+        start = text.index(b',"input":') + len(b',"input":')
+        given = text[start : text.rindex(b',"life":')]
+        json.loads(given)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptState(f"{where} cannot be trusted: {error}", where=where, why=str(error)) from None
+    return Meta(gen, given, at_ms, by, life)
+
+
+def _take_over(
+    ctx: Context,
+    keys: RunKeys,
+    mine: Ownership,
+    opening: Opening,
+    identity: Identity,
+    seen: _Seen,
+    *,
+    line: Line,
+    alive: Callable[[], bool],
+    until: float,
+) -> Plan[Opened]:
+    for kv, key in ((seen.meta, keys.meta), (seen.head, keys.head)):
+        if kv is None:
+            where = key.decode()
+            raise CorruptState(f"{where} is gone, and the run was begun", where=where, why="it is not there")
+    assert seen.meta is not None
+    assert seen.head is not None
+    meta = _meta_of(seen.meta.value, keys.meta.decode())
+    head = read_head(seen.head.value, keys.head.decode())
+    if opening.gen not in (None, head.gen):
+        raise ConfigError(field="generation", value=opening.gen, expected=f"{head.gen}, as the run that is there")
+    if opening.input is not None and opening.input != meta.input:
+        raise InputChanged(run=keys.name.text, recorded=digest(meta.input), given=digest(opening.input))
+    latest = yield from _walk(ctx, keys, head, opening.marks, until)
+    _check_signature(latest, opening)
+    if latest.namespace_id != identity.uuid:
+        where = keys.record(latest.seq).decode()
+        raise CorruptState(f"{where} was written in another environment", where=where, why="another environment")
+    log = _log(ctx, keys, mine, opening, identity, head, seen.head.mod_revision, line, alive)
+    opened = Opened(log, identity, meta, False, head.done)
+    if head.status in ("finished", "quarantined"):
+        return opened
+    if latest.key_id != log.writer.key_id:
+        yield from append(log, _rotated(log, latest.key_id, opening))
+    restarts = head.restarts + 1
+    entry = Entry(_opened(ctx, opening, head, restarts), change=lambda now: _owned_by(log, now, opening, restarts))
+    yield from append(log, entry)
+    if restarts > opening.budget:
+        yield from append(log, _quarantined(log, restarts))
+    return opened
+
+
+def _walk(ctx: Context, keys: RunKeys, head: Head, marks: Mapping[int, str], until: float) -> Plan[Receipt]:
+    """Over all records to the head: the last one. CorruptState for a broken chain, RunRewound for one behind its marks."""
+    known = max(marks, default=0)
+    if known > head.seq:
+        raise RunRewound(run=keys.name.text, have=head.seq, known=known)
+    walk = Walk(keys)
+    stored = b""
+    while found := (yield from walk.next_page(ctx, head.seq, until)):
+        for seq, each in found:
+            if marks.get(seq) not in (None, digest(each)):
+                raise RunRewound(run=keys.name.text, have=seq, known=seq)
+        stored = found[-1][1]
+        until = max(until, ctx.now() + 3.0)  # what makes progress may go on
+    if (walk.seq, walk.hash) != (head.seq, head.hash):
+        where = keys.head.decode()
+        why = f"it does not name record {walk.seq}, the last one, by its hash"
+        raise CorruptState(f"{where} cannot be trusted: {why}", where=where, why=why)
+    return checked(keys, head.seq, stored)
+
+
+def _check_signature(latest: Receipt, opening: Opening) -> None:
+    """The last record's, which vouches for all before it."""
+    if not latest.key_id:
+        return
+    signer, ring = opening.signer, opening.ring
+    if signer is None:
+        raise SigningKeyMissing(run=latest.run, key_id=latest.key_id)
+    message = DOMAIN + signed_part(latest.stored)
+    try:
+        signature = signature_bytes(latest.signature)
+        if ring is not None:
+            ring.verify(latest.key_id, message, signature)
+        return
+    except (AuthError, ValueError) as error:
+        where = f"record {latest.seq} of {latest.run}"
+        raise CorruptState(f"{where} cannot be trusted: {error}", where=where, why=str(error)) from None
+
+
+def _rotated(log: Log, before: str, opening: Opening) -> Entry:
+    public = getattr(getattr(opening.signer, "public", None), "raw", b"").hex()
+    data = plain({"from": before, "public": public, "to": log.writer.key_id})
+    return Entry(Draft("rotated", "", data, log.ctx.new_nonce()))
+
+
+def _quarantined(log: Log, restarts: int) -> Entry:
+    data = plain({"restarts": restarts})
+    draft = Draft("quarantined", "", data, log.ctx.new_nonce())
+    return Entry(draft, change=lambda head: replace(head, status="quarantined", due=True))

@@ -1,0 +1,227 @@
+"""What a step came to, as it is recorded: the result as canonical JSON, or where it is kept, or why it could not be.
+
+A result up to the size of a record stands in it. A larger one is cut into pieces that are put into etcd before the record that
+names their digest, or goes to a store outside of it. One that cannot be written as JSON, or is too large for either, does not
+make what happened unhappen: the step is done, its record says so and why its result is not there, and who asks is told.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from leasekeeper.canonical import canonical
+from leasekeeper.errors import ConfigError
+from leasekeeper.protocol import etcd_pb2 as pb
+from leasekeeper.protocol import messages as m
+from leasekeeper.protocol.append import Fenced
+from leasekeeper.protocol.conduct import Conduct, Invoke, Talk
+from leasekeeper.protocol.limits import INLINE_MAX, VALUE_MAX
+from leasekeeper.protocol.plan import TXN, Plan, persist
+from leasekeeper.protocol.receipt import digest, plain, text_of
+from leasekeeper.run_errors import CorruptState, NotSerialisable, RecordTooLarge
+
+if TYPE_CHECKING:
+    from leasekeeper.protocol.append import Log
+    from leasekeeper.protocol.incarnation import Incarnation, Spec
+    from leasekeeper.protocol.pointer import Pointer
+    from leasekeeper.run_records import Observed, Receipt
+
+__all__ = ["Told", "encode", "error_text", "intent_text", "joined", "outcome_text", "seen_text", "store", "value_of"]
+
+# What a record holds beside the result.
+AROUND = 6 * 1024
+RESULT_INLINE_MAX = INLINE_MAX - AROUND
+# A piece of a large result; with the compares around it, well below what a transaction may hold.
+PIECE = 256 * 1024
+STORE_S = 30.0
+SEEN_MAX = 2 * 1024
+TEXT_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A result: its canonical JSON, or why there is none (``refused``, of kind ``error``)."""
+
+    text: bytes | None
+    digest: str
+    refused: str = ""
+    error: str = ""
+
+    @property
+    def inline(self) -> bool:
+        """Whether it stands in the record itself."""
+        return self.text is not None and len(self.text) <= RESULT_INLINE_MAX
+
+
+def encode(result: Any, step: str) -> Told:
+    """A result as it will be recorded; never fails, since what it tells of has happened."""
+    try:
+        text = canonical(result, f"the result of step {step!r}", big="text", most=VALUE_MAX)
+    except NotSerialisable as error:
+        return Told(None, "", str(error), "type")
+    except ConfigError as error:
+        return Told(None, "", str(error), "size" if "bytes of JSON" in error.expected else "type")
+    return Told(text, digest(text))
+
+
+def returned(told: Told) -> Any:
+    """What the caller gets: decoded from the recorded bytes, as every later life does.
+
+    Raises NotSerialisable or RecordTooLarge for a result that could not be recorded.
+    """
+    if told.text is None:
+        raise _refusal(told.refused, told.error)
+    return json.loads(told.text)
+
+
+def _refusal(why: str, kind: str) -> Exception:
+    text = f"the step is done, and its result could not be recorded: {why}"
+    if kind == "size":
+        return RecordTooLarge(text, what="result", most=VALUE_MAX)
+    return NotSerialisable(text, field="result", expected="a result that is JSON; return less, or in another form")
+
+
+# ---------------------------------------------------------------- what the records say
+
+
+def joined(**parts: bytes) -> bytes:
+    """An object of parts that are canonical JSON already."""
+    return b"{" + b",".join(b'"%b":%b' % (name.encode(), parts[name]) for name in sorted(parts)) + b"}"
+
+
+def seen_text(seen: Observed | None) -> bytes:
+    """What a preflight saw, for the record; a large value by its digest."""
+    if seen is None:
+        return b"null"
+    value = canonical(seen.value, "Observed.value", big="text", most=VALUE_MAX)
+    as_of = canonical(seen.as_of, "Observed.as_of", big="text")
+    applied = {True: b"true", False: b"false", None: b"null"}[seen.applied]
+    parts = {"applied": applied, "as_of": as_of, "consistency": b'"%b"' % seen.consistency.encode()}
+    parts["digest"] = b'"%b"' % digest(value).encode()
+    return joined(**parts, **({"value": value} if len(value) <= SEEN_MAX else {}))
+
+
+def intent_text(spec: Spec, pointer: Pointer, seen: Observed | None) -> bytes:
+    """What an intent says."""
+    return joined(
+        about=spec.about,
+        args=b'"%b"' % spec.args.encode(),
+        attempt=b"%d" % (pointer.attempts + 1),
+        effect=text_of(spec.effect).encode(),
+        helps=text_of(" ".join(sorted(spec.helps))).encode(),
+        idem=b'"%b"' % pointer.idem.encode(),
+        key_ttl_s=b"%d" % int(spec.key_ttl_s),
+        pre=seen_text(seen),
+    )
+
+
+def outcome_text(
+    spec: Spec,
+    pointer: Pointer,
+    told: Told,
+    *,
+    post: str,
+    adopted: bool,
+    ms: int,
+    about: bytes,
+    checkpoint: bytes,
+) -> bytes:
+    """What an outcome says. ``ms`` is how long the call took."""
+    if told.text is None:
+        what = {"refused": plain({"kind": told.error, "why": told.refused[:TEXT_MAX]})}
+    elif told.inline:
+        what = {"result": told.text}
+    else:
+        what = {"blob": plain({"digest": told.digest, "size": len(told.text)})}
+    return joined(
+        about=about,
+        adopted=b"true" if adopted else b"false",
+        args=b'"%b"' % spec.args.encode(),
+        attempt=b"%d" % pointer.attempts,
+        checkpoint=checkpoint,
+        digest=b'"%b"' % told.digest.encode(),
+        intent=b"%d" % pointer.intent,
+        ms=b"%d" % ms,
+        post=b'"%b"' % post.encode(),
+        **what,
+    )
+
+
+def error_text(error: BaseException) -> dict[str, str]:
+    """An error for people: its kind and the beginning of its first line."""
+    try:
+        text = str(error).partition("\n")[0][:TEXT_MAX]
+        text.encode()
+    except Exception:  # noqa: BLE001 - what it tells of is another error
+        text = ""
+    return {"text": text, "type": type(error).__name__}
+
+
+# ---------------------------------------------------------------- large results
+
+
+def store(life: Incarnation, told: Told) -> Conduct[None]:
+    """Put a large result where its record will say it is; nothing for a small one."""
+    if told.text is None or told.inline:
+        return
+    blobs, text = life.blobs, told.text
+    if blobs is not None:
+        yield Invoke(lambda: blobs.put(told.digest, text), "store")
+    else:
+        yield Talk(_put_pieces(life.log, told.digest, text), "pieces")
+
+
+def _put_pieces(log: Log, name: str, text: bytes) -> Plan[None]:
+    """Under the fence, one piece a transaction; the same pieces again change nothing."""
+    own = m.created_at(log.mine.key, log.mine.create_revision)
+    for index, start in enumerate(range(0, len(text), PIECE)):
+        put = m.put(log.keys.blob(name, index), text[start : start + PIECE])
+        request = pb.TxnRequest(compare=(own,), success=(put,))
+        reply = yield from persist(TXN, request, now=log.ctx.now, until=log.ctx.now() + STORE_S)
+        if not reply.succeeded:
+            raise Fenced(log.run)
+
+
+def _get_pieces(log: Log, name: str, size: int) -> Plan[bytes]:
+    pieces = []
+    for index in range((size + PIECE - 1) // PIECE):
+        gets = (m.get(log.keys.blob(name, index)),)
+        reply = yield from persist(TXN, m.read_only(gets), now=log.ctx.now, until=log.ctx.now() + STORE_S)
+        kvs = m.range_kvs(reply, 0)
+        pieces.append(kvs[0].value if kvs else b"")
+    return b"".join(pieces)
+
+
+def value_of(life: Incarnation, receipt: Receipt) -> Conduct[Any]:
+    """The value of a recorded outcome, wherever it is kept.
+
+    Raises NotSerialisable or RecordTooLarge for one that could not be recorded, CorruptState for one that is not what was.
+    """
+    data = receipt.data
+    if "result" in data:
+        return data["result"]
+    where = f"record {receipt.seq} of {receipt.run}"
+    if isinstance(refused := data.get("refused"), dict):
+        raise _refusal(str(refused.get("why")), str(refused.get("kind")))
+    try:
+        name, size = str(data["blob"]["digest"]), int(data["blob"]["size"])
+    except (KeyError, TypeError, ValueError):
+        raise CorruptState(f"{where} has no result", where=where, why="it has no result") from None
+    if not 0 < size <= VALUE_MAX:
+        raise CorruptState(f"{where} names a result of {size} bytes", where=where, why="its size cannot be")
+    blobs = life.blobs
+    if blobs is not None:
+        text = yield Invoke(lambda: blobs.get(name), "load")
+    else:
+        text = yield Talk(_get_pieces(life.log, name, size), "pieces")
+    if digest(text) != name:
+        why = f"its result, kept as {name}, is not what was recorded"
+        raise CorruptState(f"{where} cannot be trusted: {why}", where=where, why=why)
+    return json.loads(text)
+
+
+def moved(pointer: Pointer, revision: int) -> Pointer:
+    """Where a step stands once that is written."""
+    return replace(pointer, mod_revision=revision)

@@ -1,0 +1,173 @@
+"""An operator's word: a step in doubt was applied, or it was not; a quarantined run may be tried again.
+
+It is a record of its own in the run's chain, with who said it and what it rests on. It does not take the fence, since the run
+may have no owner; it compares head and step, so it decides what it has seen, or nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from leasekeeper.errors import ConfigError, Misuse
+from leasekeeper.protocol import etcd_pb2 as pb
+from leasekeeper.protocol import messages as m
+from leasekeeper.protocol.head import Head, read_head
+from leasekeeper.protocol.identity import Identity, the_identity
+from leasekeeper.protocol.keys import read_epoch
+from leasekeeper.protocol.limits import check_length
+from leasekeeper.protocol.outcome import joined
+from leasekeeper.protocol.plan import TXN, Fault, Kind, Plan, persist
+from leasekeeper.protocol.pointer import Pointer, read_pointer
+from leasekeeper.protocol.receipt import Draft, Writer, digest, read_receipt, text_of
+from leasekeeper.run_errors import SigningKeyMissing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leasekeeper.protocol.context import Context
+    from leasekeeper.protocol.keys import Epoch
+    from leasekeeper.protocol.run_keys import RunKeys
+    from leasekeeper.run_records import Receipt
+    from leasekeeper.signing import SigningKey
+
+__all__ = ["Word", "resolve"]
+
+TRIES_MAX = 10
+OPEN_TO_WORD = ("in_doubt", "intent", "conflict")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """What an operator says. ``step`` None: the run may be tried again. ``evidence`` and ``result`` are canonical JSON."""
+
+    step: str | None
+    applied: bool
+    evidence: bytes
+    result: bytes = b"null"
+    signer: SigningKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    head: Head
+    head_revision: int
+    pointer: Pointer
+    epoch: Epoch
+
+
+def resolve(ctx: Context, keys: RunKeys, word: Word, until: float) -> Plan[Receipt]:
+    """Record an operator's word: the record.
+
+    Raises:
+        ConfigError: there is no such run, or no such step.
+        Misuse: there is nothing to resolve, or the run has an owner who may be about to do the step.
+        SigningKeyMissing: the run's records are signed with another key, or with one, and there is none here.
+    """
+    identity = yield from the_identity(ctx, until)
+    for _ in range(TRIES_MAX):
+        seen = yield from _look(ctx, keys, word, until)
+        _check(keys, word, seen)
+        receipt = yield from _say(ctx, keys, word, seen, identity, until)
+        if receipt is not None:
+            return receipt
+    raise Fault(Kind.RETRY, text=f"others write to {keys.name} again and again", operation="Txn")
+
+
+def _look(ctx: Context, keys: RunKeys, word: Word, until: float) -> Plan[_Seen]:
+    gets = [m.get(keys.head), m.get(ctx.keys.epoch)]
+    if word.step is not None:
+        gets.append(m.get(keys.step(word.step)))
+    reply = yield from persist(TXN, m.read_only(gets), now=ctx.now, until=until, strict=True)
+    heads, steps = m.range_kvs(reply, 0), m.range_kvs(reply, 2)
+    if not heads:
+        raise ConfigError(field="run", value=keys.name.text, expected="a run that was begun; see: leasekeeper runs ls")
+    head = read_head(heads[0].value, keys.head.decode())
+    pointer = read_pointer(steps[0] if steps else None)
+    return _Seen(head, heads[0].mod_revision, pointer, read_epoch(m.range_kvs(reply, 1)))
+
+
+def _check(keys: RunKeys, word: Word, seen: _Seen) -> None:
+    key_id = word.signer.key_id if word.signer is not None else ""
+    if seen.head.key_id != key_id:
+        raise SigningKeyMissing(run=keys.name.text, key_id=seen.head.key_id or "(none: its records are not signed)")
+    check_length(keys.name.text, seen.head.seq, more=2)
+    if word.step is None:
+        if seen.head.status != "quarantined":
+            raise Misuse(f"run {keys.name} is {seen.head.status}, not quarantined: there is nothing to lift")
+        return
+    if not seen.pointer.mod_revision:
+        raise ConfigError(field="step", value=word.step, expected=f"a step that run {keys.name} has begun")
+    if seen.pointer.state not in OPEN_TO_WORD:
+        raise Misuse(f"step {word.step!r} of run {keys.name} is {seen.pointer.state}: there is nothing to resolve")
+
+
+def _say(
+    ctx: Context, keys: RunKeys, word: Word, seen: _Seen, identity: Identity, until: float
+) -> Plan[Receipt | None]:
+    """Write it; None when something has changed meanwhile: look again."""
+    writer = Writer(
+        workflow=keys.name.workflow,
+        id=keys.name.id,
+        gen=seen.head.gen,
+        namespace_id=identity.uuid,
+        token=0,
+        claim="",
+        holder=ctx.holder,
+        life=(ctx.new_nonce() + ctx.new_nonce())[:32],
+        key=word.signer,
+    )
+    seq, at_ms = seen.head.seq + 1, int(ctx.wall() * 1000)
+    draft = Draft("resolved", word.step or "", _data(word, seen.pointer, ctx), ctx.new_nonce())
+    stored = writer.seal(draft, seq=seq, prev=seen.head.hash, at_ms=at_ms)
+    head = _turned(word)(seen.head).after(seq, digest(stored), at_ms, len(stored))
+    puts = [m.put(keys.record(seq), stored), m.put(keys.head, head.stored())]
+    compares = [_unchanged(keys.head, seen.head_revision), m.epoch_is(ctx.keys.epoch, seen.epoch)]
+    compares.append(m.absent(keys.record(seq)))
+    if word.step is not None:
+        key = keys.step(word.step)
+        compares.append(_unchanged(key, seen.pointer.mod_revision))
+        turned = seen.pointer.turned("done", seq) if word.applied else seen.pointer.turned("cleared")
+        puts.append(m.put(key, turned.stored()))
+    queue = ctx.keys.queue(keys.name.lease)
+    if seen.pointer.state == "intent" and word.step is not None:
+        compares.append(m.queue_empty(queue))
+    request = pb.TxnRequest(
+        compare=compares, success=puts, failure=(m.get(keys.record(seq)), m.get(keys.head), m.first_of(queue))
+    )
+    reply = yield from persist(TXN, request, now=ctx.now, until=until, strict=True)
+    there = m.range_kvs(reply, 0)
+    if reply.succeeded or (there and there[0].value == stored):
+        return read_receipt(stored, keys.record(seq).decode())
+    same_head = [kv.mod_revision for kv in m.range_kvs(reply, 1)] == [seen.head_revision]
+    if same_head and seen.pointer.state == "intent" and m.range_kvs(reply, 2):
+        raise Misuse(
+            f"run {keys.name} has an owner, and step {word.step!r} may be under way: wait until it is in doubt, or halt the"
+            " run and let its owner go"
+        )
+    return None
+
+
+def _data(word: Word, pointer: Pointer, ctx: Context) -> bytes:
+    return joined(
+        applied=b"true" if word.applied else b"false",
+        args=b'"%b"' % pointer.args.encode(),
+        by=text_of(ctx.holder).encode(),
+        evidence=word.evidence,
+        intent=b"%d" % pointer.intent,
+        result=word.result,
+    )
+
+
+def _turned(word: Word) -> Callable[[Head], Head]:
+    step = word.step
+    if step is None:
+        return lambda head: replace(head, status="in_doubt" if head.doubts else "running", restarts=0, due=False)
+    if word.applied:
+        return lambda head: head.settled(step).one_more()
+    return lambda head: replace(head.settled(step), restarts=0)
+
+
+def _unchanged(key: bytes, mod_revision: int) -> pb.Compare:
+    kinds = pb.Compare
+    return kinds(result=kinds.EQUAL, target=kinds.MOD, key=key, mod_revision=mod_revision)

@@ -1,0 +1,149 @@
+"""A step: what is about to be done is recorded before it is done, and what came of it after.
+
+Theory of operation
+===================
+
+1. Is an outcome recorded? Its bytes are decoded (on the first time, too: both give equal values), the postcondition is asked
+   again, and the effect is not called.
+2. The preflight asks the outside world. Is it applied already, and not by this run: a conflict, and no call.
+3. The **intent** is recorded, in one transaction under the fence, and not under a halt. It fixes the idempotency key, once.
+4. The gate; the preflight once more if it has grown old; the call.
+5. The postcondition is asked; the **outcome** is recorded, under the fence, and not stopped by a halt: evidence must land.
+
+Whoever finds an intent without an outcome does not guess (`doubt`): it asks the outside world.
+
+A step that was never begun costs two transactions. Whether it was begun is not asked first where nothing suggests it: its
+intent compares that, and is refused with what stands there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from leasekeeper.protocol.act import READ_S, TRIES_MAX, act, holds, intend, observe, record_outcome
+from leasekeeper.protocol.append import Unexpected
+from leasekeeper.protocol.conduct import Conduct, Talk, Tell
+from leasekeeper.protocol.doubt import Verdict, decide
+from leasekeeper.protocol.history import record
+from leasekeeper.protocol.incarnation import the_key
+from leasekeeper.protocol.outcome import value_of
+from leasekeeper.protocol.plan import Fault, Kind
+from leasekeeper.protocol.pointer import ABSENT, Pointer, read_pointer
+from leasekeeper.protocol.recorded import outcome_of
+from leasekeeper.protocol.stop import conflict, doubt, drifted
+from leasekeeper.run_errors import ArgumentsChanged, Conflict, StepBusy
+from leasekeeper.run_records import Observed, Receipt
+
+if TYPE_CHECKING:
+    from leasekeeper.protocol.incarnation import Calls, Incarnation, Spec
+
+__all__ = ["do", "same_arguments"]
+
+
+def same_arguments(recorded: str, given: str) -> bool:
+    """Whether a step was recorded with these arguments: its key stands for one set of them."""
+    return recorded == given
+
+
+def do(life: Incarnation, spec: Spec, calls: Calls) -> Conduct[Any]:
+    """Do a step, or give back what it came to: the value of its recorded outcome.
+
+    Raises:
+        ArgumentsChanged, Conflict, Drift, InDoubt, RunFinished, RunHalted, StepBusy: see `leasekeeper.run_errors`.
+        Fenced: the claim is gone.
+        whatever the effect raised: it may have been applied; the next time it is in doubt.
+    """
+    if spec.key in life.busy:
+        raise StepBusy(run=life.log.run, step=spec.key)
+    life.busy.add(spec.key)
+    try:
+        return (yield from _do(life, spec, calls))
+    finally:
+        life.busy.discard(spec.key)
+
+
+def _do(life: Incarnation, spec: Spec, calls: Calls) -> Conduct[Any]:
+    log = life.log
+    pointer = ABSENT
+    if life.recorded.ahead or log.head.status == "finished":
+        found = yield Talk(life.recorded.find(log, spec.key, log.ctx.now() + READ_S), "find")
+        if isinstance(found, Receipt):
+            return (yield from _replayed(life, spec, calls, found))
+        pointer = found
+    for _ in range(TRIES_MAX):
+        try:
+            if not pointer.mod_revision:
+                return (yield from _first(life, spec, calls))
+            return (yield from _again(life, spec, calls, pointer))
+        except Unexpected as now:
+            pointer = read_pointer(now.found)
+    raise Fault(Kind.RETRY, text=f"others change step {spec.key!r} again and again", operation="Txn")
+
+
+def _first(life: Incarnation, spec: Spec, calls: Calls) -> Conduct[Any]:
+    """A step that nobody has begun, as far as is known: what is written compares that."""
+    pointer = Pointer(
+        kind=spec.kind,
+        args=spec.args,
+        idem=the_key(life, spec.key),
+        effect=spec.effect,
+        at_ms=int(life.log.ctx.wall() * 1000),
+    )
+    seen, seen_s = yield from observe(life, spec, calls, pointer)
+    if seen is not None and seen.applied:
+        raise (yield from conflict(life, spec, pointer, seen))
+    pointer = yield from intend(life, spec, pointer, seen)
+    return (yield from act(life, spec, calls, pointer, seen_s))
+
+
+def _again(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer) -> Conduct[Any]:
+    """A step that was begun before: done, stopped, or begun and nobody knows."""
+    log = life.log
+    if not same_arguments(pointer.args, spec.args) or pointer.kind != spec.kind:
+        raise ArgumentsChanged(run=log.run, step=spec.key, recorded=pointer.args, given=spec.args)
+    if pointer.state == "done":
+        receipt = yield Talk(outcome_of(log, spec.key, pointer, log.ctx.now() + READ_S), "find")
+        return (yield from _replayed(life, spec, calls, receipt))
+    if pointer.state == "conflict":
+        receipt = yield Talk(record(log.ctx, log.keys, pointer.outcome, log.ctx.now() + READ_S), "find")
+        raise Conflict(run=log.run, step=spec.key, receipt=receipt)
+    seen, seen_s = yield from observe(life, spec, calls, pointer)
+    verdict, why = _judge(life, spec, pointer, seen)
+    if verdict is Verdict.STOP:
+        raise (yield from doubt(life, spec, pointer, why))
+    if verdict is Verdict.ADOPT:
+        assert seen is not None
+        return (yield from _adopt(life, spec, calls, pointer, seen))
+    pointer = yield from intend(life, spec, pointer, seen)
+    return (yield from act(life, spec, calls, pointer, seen_s))
+
+
+def _judge(life: Incarnation, spec: Spec, pointer: Pointer, seen: Observed | None) -> tuple[Verdict, str]:
+    if pointer.state == "cleared" and not (seen is not None and seen.applied):
+        return Verdict.CALL, "an operator, or the effect itself, has said that it was not applied"
+    age_s = life.log.ctx.wall() - pointer.at_ms / 1000
+    return decide(spec.helps, seen, age_s=age_s, key_ttl_s=spec.key_ttl_s, memo=spec.kind == "memo")
+
+
+def _adopt(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen: Observed) -> Conduct[Any]:
+    """It was applied by the life before; what the preflight found is its result."""
+    if calls.verify is not None and not (yield from holds(life, spec, calls, calls.handle(pointer), seen.value)):
+        raise (yield from doubt(life, spec, pointer, "it was applied, and its postcondition does not hold"))
+    yield Tell("adopted", spec.key, spec.kind)
+    post = "observed" if calls.verify is None else "verified"
+    return (yield from record_outcome(life, spec, calls, pointer, seen.value, post=post, adopted=True))
+
+
+def _replayed(life: Incarnation, spec: Spec, calls: Calls, receipt: Receipt) -> Conduct[Any]:
+    """What is recorded, if its postcondition still holds."""
+    recorded = str(receipt.data.get("args"))
+    if not same_arguments(recorded, spec.args):
+        raise ArgumentsChanged(run=life.log.run, step=spec.key, recorded=recorded, given=spec.args)
+    result = yield from value_of(life, receipt)
+    yield Tell("replayed", spec.key, spec.kind)
+    if calls.verify is None or spec.verify == "recorded":
+        return result
+    handle = calls.handle(Pointer(kind=spec.kind, args=spec.args, idem=the_key(life, spec.key), attempts=0))
+    if not (yield from holds(life, spec, calls, handle, result)):
+        yield from drifted(life, spec, receipt)
+    return result

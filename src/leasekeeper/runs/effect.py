@@ -1,0 +1,266 @@
+"""Effects: what a step does to the outside world, and what the outside world offers so that it is done once.
+
+::
+
+    @effect(dedupes=True, key_ttl="24h")
+    def charge(step, order):
+        return api.charge(order, headers=step.headers(), timeout=step.remaining())
+
+    @charge.preflight
+    def charged(step, order):
+        found = api.find(order["id"])
+        return Observed(found, applied=found is not None, consistency="eventual")
+
+    @charge.verify
+    def paid(step, order, result):
+        return api.get(result["id"])["status"] == "paid"
+
+What is declared is believed: declare what the callee promises, not what one hopes. Nothing declared is at most once.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
+from urllib.parse import quote
+
+from leasekeeper.durations import duration_s
+from leasekeeper.errors import ConfigError, Misuse
+from leasekeeper.fencing import format_token
+from leasekeeper.run_errors import NotSerialisable
+
+if TYPE_CHECKING:
+    from leasekeeper.protocol.pointer import Pointer
+    from leasekeeper.runtime.held import Held
+
+__all__ = ["Effect", "Step", "as_effect", "effect"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+# What cannot become JSON, however it is filled: an effect that says that it returns one is refused before it is called.
+NEVER_JSON = (bytes, bytearray, memoryview, set, frozenset, complex, type)
+
+
+class Step:
+    """What an effect, a preflight and a verify are told of the step that they serve.
+
+    ``key`` names the step, ``run`` is ``workflow/id``; ``idempotency_key`` is the same in every attempt, after any crash;
+    ``token`` is the fencing token; ``attempt`` counts the calls from 1 (0 before the first).
+    """
+
+    __slots__ = ("_held", "attempt", "idempotency_key", "key", "run")
+
+    def __init__(self, held: Held, run: str, key: str, pointer: Pointer) -> None:
+        self._held = held
+        self.run = run
+        self.key = key
+        self.idempotency_key = pointer.idem
+        self.attempt = pointer.attempts
+
+    @property
+    def token(self) -> int:
+        """The fencing token of the lease that owns the run."""
+        return self._held.token
+
+    def headers(self) -> dict[str, str]:
+        """HTTP headers that let the callee see a repeated or outdated request for one.
+
+        ``Idempotency-Key``, ``Fencing-Token`` (19 digits) and, for people, ``Leasekeeper-Step``.
+        """
+        return {
+            "Idempotency-Key": self.idempotency_key,
+            "Fencing-Token": format_token(self._held.token),
+            "Leasekeeper-Step": f"{quote(self.run, safe='/%')}/{quote(self.key, safe='')}",
+        }
+
+    def remaining(self) -> float:
+        """Seconds of proven authority left, 0.0 when there is none: the timeout of a call that must not outlive it."""
+        return self._held.remaining()
+
+    def __repr__(self) -> str:
+        return f"<Step {self.run}/{self.key} attempt={self.attempt}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Help:
+    """What the callee offers, and what a call needs; times in seconds."""
+
+    helps: frozenset[str] = frozenset()
+    key_ttl_s: float = 0.0
+    need_s: float = 0.0
+    preflight_max_age_s: float = 5.0
+    settle_s: float = 0.0
+    drift: Literal["raise", "accept"] = "raise"
+
+
+class Effect:
+    """A function that changes the outside world, with what was declared of it. Given to ``run.do``, never called directly."""
+
+    __slots__ = ("_bare", "_help", "_preflight", "_verify", "function", "name")
+
+    def __init__(self, function: Callable[..., Any], help_: Help, *, bare: bool = False) -> None:
+        if not callable(function):
+            raise Misuse(f"{function!r} is no effect: expected a function, or what @effect makes of one")
+        self.function = function
+        self.name = _name(function)
+        self._help = help_
+        self._bare = bare
+        self._preflight: Callable[..., Any] | None = None
+        self._verify: Callable[..., Any] | None = None
+
+    def preflight(self, function: F) -> F:
+        """Register what asks the outside world right before the call: ``(step, *args) -> Observed``.
+
+        It only asks. It is called for every attempt, and again when it has grown old (``preflight_max_age``).
+        """
+        if self._preflight is not None:
+            raise ConfigError(field=f"{self.name}.preflight", value=_name(function), expected="one preflight")
+        self._preflight = function
+        return function
+
+    def verify(self, function: F) -> F:
+        """Register the postcondition: ``(step, *args, result) -> bool``; asked after the call, and again on replay."""
+        if self._verify is not None:
+            raise ConfigError(field=f"{self.name}.verify", value=_name(function), expected="one verify")
+        self._verify = function
+        return function
+
+    @property
+    def help(self) -> Help:
+        """What was declared."""
+        return self._help
+
+    def check(self) -> None:
+        """ConfigError for a declaration that cannot hold, NotSerialisable for a result that can never be recorded."""
+        if "probe" in self._help.helps and self._preflight is None:
+            raise ConfigError(field=f"{self.name}.probe", value=True, expected=f"a preflight: @{self.name}.preflight")
+        returns = _returned(self.function)
+        if isinstance(returns, type) and issubclass(returns, NEVER_JSON):
+            raise NotSerialisable(
+                field=f"{self.name}, what it returns", value=returns.__name__, expected="a result that is JSON"
+            )
+
+    def call(self, args: tuple[Any, ...]) -> Callable[[Step], Any]:
+        """The call, for one set of arguments; a bare callable is not told of the step."""
+        function = self.function
+        if self._bare:
+            return lambda step: function(*args)
+        return lambda step: function(step, *args)
+
+    def asking(self, args: tuple[Any, ...]) -> Callable[[Step], Any] | None:
+        """The preflight, for one set of arguments."""
+        preflight = self._preflight
+        return None if preflight is None else lambda step: preflight(step, *args)
+
+    def verifying(self, args: tuple[Any, ...]) -> Callable[[Step, Any], Any] | None:
+        """The postcondition, for one set of arguments."""
+        verify = self._verify
+        return None if verify is None else lambda step, result: verify(step, *args, result)
+
+    def __call__(self, *_: object, **__: object) -> NoReturn:
+        """Refused: outside of a run nothing remembers that it was done."""
+        raise Misuse(
+            f"{self.name} is an effect: do it by run.do(key, {self.name}, ...); test it by {self.name}.function"
+        )
+
+    def __repr__(self) -> str:
+        return f"<Effect {self.name} {' '.join(sorted(self._help.helps)) or 'at most once'}>"
+
+
+@overload
+def effect(function: F, /) -> Effect: ...
+
+
+@overload
+def effect(
+    *,
+    dedupes: bool = False,
+    key_ttl: float | str | None = None,
+    fences: bool = False,
+    probe: bool = False,
+    at_most_once: bool = False,
+    need: float | str = 0.0,
+    preflight_max_age: float | str = 5.0,
+    settle: float | str = 0.0,
+    drift: Literal["raise", "accept"] = "raise",
+) -> Callable[[F], Effect]: ...
+
+
+def effect(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    dedupes: bool = False,
+    key_ttl: float | str | None = None,
+    fences: bool = False,
+    probe: bool = False,
+    at_most_once: bool = False,
+    need: float | str = 0.0,
+    preflight_max_age: float | str = 5.0,
+    settle: float | str = 0.0,
+    drift: Literal["raise", "accept"] = "raise",
+) -> Effect | Callable[[F], Effect]:
+    """Declare an effect: a function ``(step, *args) -> JSON``, or a coroutine function for `AsyncKeeper`.
+
+    Args:
+        function: for ``@effect`` without arguments.
+        dedupes: the callee applies requests with one idempotency key once; needs ``key_ttl``.
+        key_ttl: for how long it remembers a key: seconds, or text such as ``"24h"``. An attempt whose outcome is unknown is
+            repeated with its key only while that is younger than 0.8 of it.
+        fences: the callee refuses a fencing token older than one it has seen. Recorded, for people; what it stops are writes of
+            an owner that was frozen.
+        probe: the preflight is strongly consistent, so that "not applied" can be believed, and no request of a dead owner is
+            still under way.
+        at_most_once: never repeat a call whose outcome is unknown, whatever else is known. The default where nothing is
+            declared.
+        need: seconds of proven authority that a call needs; asked at the gate.
+        preflight_max_age: how old, in seconds, what the preflight saw may be when the call is made.
+        settle: seconds that a postcondition may take to show after the call.
+        drift: what a replay does whose postcondition no longer holds: ``raise`` Drift, or ``accept`` it; it is recorded in either
+            case.
+
+    Raises:
+        ConfigError: declarations that contradict each other, or a time that is none.
+    """
+    flags = {"dedupes": dedupes, "fences": fences, "probe": probe, "at_most_once": at_most_once}
+    helps = frozenset(name for name, is_set in flags.items() if is_set)
+    if at_most_once and (dedupes or probe):
+        raise ConfigError(field="at_most_once", value=True, expected="neither dedupes nor probe beside it: both repeat")
+    if dedupes != (key_ttl is not None):
+        raise ConfigError(
+            field="key_ttl", value=key_ttl, expected="how long the callee remembers a key; with dedupes alone"
+        )
+    if drift not in ("raise", "accept"):
+        raise ConfigError(field="drift", value=drift, expected="'raise' or 'accept'")
+    declared = Help(
+        helps,
+        key_ttl_s=0.0 if key_ttl is None else duration_s("key_ttl", key_ttl),
+        need_s=duration_s("need", need),
+        preflight_max_age_s=duration_s("preflight_max_age", preflight_max_age),
+        settle_s=duration_s("settle", settle),
+        drift=drift,
+    )
+    if function is not None:
+        return Effect(function, declared)
+    return lambda decorated: Effect(decorated, declared)
+
+
+def as_effect(given: object) -> Effect:
+    """An effect as it is, any other callable as one of which nothing is declared; Misuse for what cannot be called."""
+    return given if isinstance(given, Effect) else Effect(given, Help(), bare=True)  # type: ignore[arg-type]
+
+
+def _name(function: object) -> str:
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return str(name)[:200]
+
+
+def _returned(function: Callable[..., Any]) -> object:
+    """What a function says that it returns; None where it says nothing that can be told here."""
+    try:
+        returns = typing.get_type_hints(inspect.unwrap(function)).get("return")
+    except Exception:  # noqa: BLE001 - names that exist for type checkers alone
+        return None
+    return typing.get_origin(returns) or returns

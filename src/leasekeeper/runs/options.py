@@ -1,0 +1,201 @@
+"""How a run is opened: what is checked before anything is asked of etcd."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from leasekeeper._version import __version__
+from leasekeeper.canonical import canonical
+from leasekeeper.errors import AuthError, ConfigError, Misuse
+from leasekeeper.protocol.limits import check_inline
+from leasekeeper.protocol.opening import Opening
+from leasekeeper.protocol.run_keys import RunName
+from leasekeeper.run_errors import NotSerialisable
+from leasekeeper.runs.signer import signer_from_env
+from leasekeeper.signing import Keyring
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # for type checkers alone, which all know it; Python has it from 3.11 on
+
+    from leasekeeper.protocol.incarnation import Blobs
+    from leasekeeper.runs.alert import Alert
+    from leasekeeper.runs.anchor import Anchor
+    from leasekeeper.runs.effect import Effect
+    from leasekeeper.signing import SigningKey, VerifyingKey
+
+__all__ = ["Asked", "RunOptions", "opening", "options"]
+
+RESTARTS_MAX = 10_000
+# What stands beside the input in the record of a run's beginning.
+ROOM = 2048
+STARTED_MS = int(time.time() * 1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How a run is opened, checked. ``input`` is canonical JSON; ``asked`` an effect and its arguments."""
+
+    name: RunName
+    input: bytes | None = None
+    generation: int | None = None
+    verify: Literal["always", "recorded"] = "always"
+    signer: SigningKey | None = None
+    trust: tuple[VerifyingKey, ...] = ()
+    anchors: tuple[Anchor, ...] = ()
+    durability: Literal["etcd", "drained"] = "etcd"
+    blobs: Blobs | None = None
+    quota: int | None = None
+    restarts: int = 10
+    alert: Callable[[Alert], object] | None = None
+    asked: tuple[Effect, tuple[Any, ...]] | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class Asked(TypedDict, total=False):
+    """What `Keeper.run` can be asked for, beside the run's name.
+
+    =================  ==============================================================================================
+    ``input``          JSON that the run is to work on, recorded when it is begun; other input later is InputChanged.
+                       A run that is resumed without it gets the recorded one, as ``run.input``
+    ``generation``     2 or more for an id that was pruned and is to be used again
+    ``verify``         whether replays ask postconditions again: ``always`` (default) or ``recorded``
+    ``signer``         the key that signs the records: default ``env``, see `leasekeeper.runs.signer`; None: unsigned
+    ``trust``          keys by which earlier lives may have signed
+    ``anchors``        what remembers the head outside of etcd: `leasekeeper.runs.anchor`
+    ``durability``     ``drained``: a step waits for the anchors before it acts; ``etcd`` (default): it does not
+    ``blobs``          where large results are kept; default: in etcd, in pieces
+    ``quota``          bytes that etcd's database may have; default: what etcd tells, or 2 GiB
+    ``restarts``       lives in a row without a step done before the run is quarantined; default 10
+    ``alert``          called with an `Alert` when somebody has to look: `leasekeeper.runs.alert`
+    ``ask_first``      an effect and its arguments: its preflight is asked before the lease is taken; where it is applied
+                       and the run was never begun, entering raises Conflict
+    =================  ==============================================================================================
+    """
+
+    input: object
+    generation: int | None
+    verify: Literal["always", "recorded"]
+    signer: SigningKey | Literal["env"] | None
+    trust: Sequence[VerifyingKey]
+    anchors: Sequence[Anchor]
+    durability: Literal["etcd", "drained"]
+    blobs: Blobs | None
+    quota: int | None
+    restarts: int
+    alert: Callable[[Alert], object] | None
+    ask_first: Sequence[Any] | None
+
+
+def options(workflow: str, *, id: str, **asked: Unpack[Asked]) -> RunOptions:  # noqa: A002 - the public word
+    """Check what somebody asks for; nothing has been sent when it is refused."""
+    unknown = sorted(asked.keys() - Asked.__annotations__.keys())
+    if unknown:
+        raise TypeError(f"run() got an unexpected keyword argument {unknown[0]!r}")
+    verify, durability = asked.get("verify", "always"), asked.get("durability", "etcd")
+    generation, quota, restarts = asked.get("generation"), asked.get("quota"), asked.get("restarts", 10)
+    anchors, alert, signer = tuple(asked.get("anchors", ())), asked.get("alert"), asked.get("signer", "env")
+    given = asked.get("input")
+    name = RunName(workflow, id)
+    begun_with = None if given is None else _input(given)
+    _check_whole("generation", generation, 1, 10**9)
+    _check_whole("quota", quota, 1, 2**53)
+    _check_whole("restarts", restarts, 0, RESTARTS_MAX)
+    if verify not in ("always", "recorded"):
+        raise ConfigError(field="verify", value=verify, expected="'always' or 'recorded'")
+    if durability not in ("etcd", "drained"):
+        raise ConfigError(field="durability", value=durability, expected="'etcd' or 'drained'")
+    if durability == "drained" and not anchors:
+        raise ConfigError(
+            field="durability", value=durability, expected="an anchor beside it, which the step waits for"
+        )
+    if alert is not None and not callable(alert):
+        raise Misuse(f"alert={alert!r}: expected a function that takes an Alert")
+    return RunOptions(
+        name=name,
+        input=begun_with,
+        generation=generation,
+        verify=verify,
+        signer=signer_from_env() if signer == "env" else signer,
+        trust=tuple(asked.get("trust", ())),
+        anchors=anchors,
+        durability=durability,
+        blobs=asked.get("blobs"),
+        quota=quota,
+        restarts=restarts,
+        alert=alert,
+        asked=_asked(asked.get("ask_first")),
+    )
+
+
+def _input(given: object) -> bytes:
+    try:
+        text = canonical(given, "input", big="text")
+    except ConfigError as error:
+        raise NotSerialisable(field=error.field, value=error.value, expected=error.expected) from None
+    check_inline("input", len(text) + ROOM)
+    return text
+
+
+def _check_whole(name: str, value: object, least: int, most: int) -> None:
+    if value is not None and (type(value) is not int or not least <= value <= most):
+        raise ConfigError(field=name, value=value, expected=f"a whole number from {least} to {most}")
+
+
+def _asked(given: Sequence[Any] | None) -> tuple[Effect, tuple[Any, ...]] | None:
+    from leasekeeper.runs.effect import Effect
+
+    if given is None:
+        return None
+    asked = tuple(given)
+    if not asked or not isinstance(asked[0], Effect):
+        raise ConfigError(field="ask_first", value=given, expected="an effect with a preflight, then its arguments")
+    return asked[0], asked[1:]
+
+
+def opening(options: RunOptions, *, claim: str, lease_id: int, host: str, pid: int) -> Opening:
+    """What the protocol is told of who opens a run."""
+    facts = {
+        "boot_id": _boot_id(),
+        "claim": claim,
+        "host": host,
+        "image": os.environ.get("LEASEKEEPER_IMAGE", "")[:200],
+        "lease": f"{lease_id:x}",
+        "pid": pid,
+        "pod_uid": os.environ.get("LEASEKEEPER_POD_UID", "")[:100],
+        "started_at": STARTED_MS,
+        "version": __version__,
+    }
+    return Opening(
+        life=os.urandom(16).hex(),
+        facts=facts,
+        input=options.input,
+        gen=options.generation,
+        signer=options.signer,
+        ring=ring(options),
+        marks={},
+        budget=options.restarts,
+    )
+
+
+def ring(options: RunOptions) -> Keyring | None:
+    """The keys by which a run's records are believed: one's own, and those that were given to trust."""
+    keys: list[Any] = list(options.trust)
+    own = getattr(options.signer, "public", options.signer)
+    if own is not None and hasattr(own, "verifies"):
+        keys = [key for key in keys if key.key_id != own.key_id] + [own]
+    try:
+        return Keyring(*keys) if keys else None
+    except AuthError as error:
+        raise ConfigError(field="trust", value="", expected=str(error)) from None
+
+
+def _boot_id() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read(64).strip()
+    except (OSError, ValueError):
+        return ""

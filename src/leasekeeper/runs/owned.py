@@ -1,0 +1,260 @@
+"""A run as its owner holds it: what is the same under threads and asyncio."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shlex
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+from leasekeeper.canonical import canonical
+from leasekeeper.errors import ConfigError, LeasekeeperError
+from leasekeeper.fencing import split_token
+from leasekeeper.protocol import step as steps
+from leasekeeper.protocol.conduct import Conduct, Talk, Tell
+from leasekeeper.protocol.guarded import Ownership
+from leasekeeper.protocol.history import last
+from leasekeeper.protocol.incarnation import Calls, Incarnation, Spec
+from leasekeeper.protocol.keys import check_name
+from leasekeeper.protocol.limits import VALUE_MAX
+from leasekeeper.protocol.opening import open_run
+from leasekeeper.protocol.receipt import digest
+from leasekeeper.protocol.recorded import Recorded
+from leasekeeper.protocol.run_keys import RunKeys
+from leasekeeper.protocol.stop import entered
+from leasekeeper.run_errors import NotSerialisable, RunRewound
+from leasekeeper.runs.alert import Alert, sound
+from leasekeeper.runs.effect import Step, as_effect
+from leasekeeper.runs.options import opening
+from leasekeeper.runtime.appending import Queue
+from leasekeeper.runtime.conduct import nowhere
+from leasekeeper.runtime.core import observers
+from leasekeeper.runtime.events import StepPassed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leasekeeper.protocol.checkpoint import Change
+    from leasekeeper.protocol.conduct import Alarm
+    from leasekeeper.protocol.pointer import Pointer
+    from leasekeeper.runs.effect import Effect
+    from leasekeeper.runs.options import RunOptions
+    from leasekeeper.runtime.conduct import Passing
+    from leasekeeper.runtime.held import Held
+
+__all__ = ["Owned", "entering"]
+
+log = logging.getLogger("leasekeeper")
+
+OPEN_S = 30.0
+Verify = Literal["always", "recorded"]
+
+
+class Owned:
+    """An owned run. Usable from any thread; what is decided is decided on what etcd says at that moment."""
+
+    __slots__ = ("__weakref__", "_anchoring", "_life", "_options", "_passing", "lease")
+
+    lease: Any
+
+    def __init__(self, lease: Held, life: Incarnation, options: RunOptions, passing: Passing = nowhere) -> None:
+        self.lease = lease
+        self._life = life
+        self._options = options
+        self._passing = passing
+        self._anchoring = threading.Lock()
+        if options.anchors:
+            life.anchor, life.drained = self._remember, options.durability == "drained"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.run} gen={self.gen} {self.lease.state.value}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"cannot pickle or copy {self!r}: open the run where it is to go on")
+
+    # ------------------------------------------------------------ facts
+
+    @property
+    def run(self) -> str:
+        """``workflow/id``, with "/" in either written as %2F."""
+        return self._life.log.run
+
+    @property
+    def workflow(self) -> str:
+        """What kind of run it is."""
+        return self._options.name.workflow
+
+    @property
+    def id(self) -> str:
+        """Which one of its workflow."""
+        return self._options.name.id
+
+    @property
+    def gen(self) -> int:
+        """The generation: 1, or more for an id that was used again after pruning."""
+        return self._life.log.head.gen
+
+    @property
+    def input(self) -> Any:
+        """What the run was begun with; None when nothing was given."""
+        return json.loads(self._life.opened.meta.input)
+
+    @property
+    def token(self) -> int:
+        """The fencing token of the lease that owns the run."""
+        token: int = self.lease.token
+        return token
+
+    @property
+    def resumed(self) -> bool:
+        """Whether it was begun before this life."""
+        return not self._life.opened.fresh
+
+    # ------------------------------------------------------------ steps
+
+    def _doing(
+        self,
+        key: str,
+        given: object,
+        args: tuple[Any, ...],
+        *,
+        kind: Literal["do", "memo"],
+        verify: Verify | None = None,
+        need: float | None = None,
+        about: object = None,
+        commit: Callable[[Any], Change] | None = None,
+    ) -> Conduct[Any]:
+        """A step, checked; nothing was sent when it is refused."""
+        check_name(key, "key")
+        effect = as_effect(given)
+        effect.check()
+        if verify not in (None, "always", "recorded"):
+            raise ConfigError(field="verify", value=verify, expected="'always' or 'recorded'")
+        spec = self._spec(key, effect, args, kind, verify or self._options.verify, need, about)
+        calls = Calls(
+            handle=lambda pointer: self._handle(key, pointer),
+            effect=effect.call(args),
+            preflight=effect.asking(args),
+            verify=effect.verifying(args),
+            checkpoint=commit,
+        )
+        self.lease._check_not_over()
+        return steps.do(self._life, spec, calls)
+
+    def _spec(
+        self,
+        key: str,
+        effect: Effect,
+        args: tuple[Any, ...],
+        kind: Literal["do", "memo"],
+        verify: Verify,
+        need: float | None,
+        about: object,
+    ) -> Spec:
+        help_ = effect.help
+        return Spec(
+            key=key,
+            kind=kind,
+            effect=effect.name,
+            helps=help_.helps,
+            args=digest(_json(list(args), "args")),
+            about=b"null" if about is None else canonical(about, "about", big="text"),
+            key_ttl_s=help_.key_ttl_s,
+            preflight_max_age_s=help_.preflight_max_age_s,
+            need_s=help_.need_s if need is None else need,
+            settle_s=help_.settle_s,
+            verify=verify,
+            drift=help_.drift,
+        )
+
+    def _handle(self, key: str, pointer: Pointer) -> Step:
+        return Step(self.lease, self.run, key, pointer)
+
+    # ------------------------------------------------------------ telling
+
+    def _tell(self, told: Tell) -> None:
+        if observers:
+            self.lease._core.observe(
+                StepPassed(self.run, told.step, told.kind, told.what, told.repeated, told.window_s)
+            )
+
+    def _alarm(self, told: Alarm) -> bool:
+        """Whether somebody was told; without a hook the log is who is told."""
+        alert = Alert(
+            kind=told.kind,
+            run=self.run,
+            step=told.step,
+            why=told.why,
+            seq=told.seq,
+            holder=self.lease.holder,
+            command=_command(told.kind, self.run, told.step),
+        )
+        log.error("%s", alert.line)
+        hook = self._options.alert
+        return True if hook is None else sound(alert, (hook,))
+
+    def _remember(self) -> None:
+        """Have the present head remembered by every anchor; where steps need not wait for that, a failure is logged."""
+        with self._anchoring:
+            head = self._life.log.head
+            for anchor in self._options.anchors:
+                try:
+                    anchor.remember(self.run, head.gen, head.seq, head.hash, head.at_ms)
+                except RunRewound:
+                    raise
+                except (LeasekeeperError, OSError) as error:
+                    if self._life.drained:
+                        raise
+                    log.warning("run %s: an anchor could not be told of record %d: %s", self.run, head.seq, error)
+
+
+def _command(kind: str, run: str, step: str) -> str:
+    """What to type to go on."""
+    if kind == "in_doubt":
+        return f"leasekeeper runs resolve {shlex.quote(run)} {shlex.quote(step)} --applied|--not-applied"
+    return f"leasekeeper runs explain {shlex.quote(run)}"
+
+
+def _json(value: object, what: str) -> bytes:
+    try:
+        return canonical(value, what, big="text", most=VALUE_MAX)
+    except ConfigError as error:
+        raise NotSerialisable(field=error.field, value=error.value, expected=error.expected) from None
+
+
+def entering(lease: Held, options: RunOptions, make: Callable[[Incarnation], Any]) -> Conduct[Any]:
+    """Open a run whose lease was just acquired: the object that ``make`` makes of its life."""
+    core = lease._core
+    keys = RunKeys(core.ctx.keys, options.name)
+    mine = Ownership(lease.name, lease.token, lease.key.encode(), split_token(lease.token)[1])
+    begun = opening(options, claim=lease.claim, lease_id=lease.lease_id, host=core.ctx.host, pid=core.ctx.pid)
+    if options.anchors:
+        found = yield Talk(last(core.ctx, keys, core.now() + OPEN_S), "look")
+        begun = replace(begun, marks=_marks(options, found[0].gen if found else options.generation or 1))
+    plan = open_run(
+        core.ctx,
+        keys,
+        mine,
+        begun,
+        line=Queue(),
+        alive=lambda: not lease.state.final,
+        until=core.now() + OPEN_S,
+    )
+    opened = yield Talk(plan, "open")
+    recorded = Recorded(0 if opened.fresh else opened.log.head.seq, opened.recorded)
+    life = Incarnation(opened, recorded, options.blobs, options.quota)
+    run = make(life)
+    yield from entered(life)
+    return run
+
+
+def _marks(options: RunOptions, gen: int) -> dict[int, str]:
+    """What anchors remember of a generation of the run, by record."""
+    marks: dict[int, str] = {}
+    for anchor in options.anchors:
+        known = anchor.last(options.name.text, gen)
+        if known is not None:
+            marks[known.seq] = known.hash
+    return marks

@@ -1,0 +1,147 @@
+"""Drivers of conducts (`leasekeeper.protocol.conduct`): one for threads, one for asyncio."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from leasekeeper.errors import LeaseSuspended, Misuse
+from leasekeeper.protocol.append import Fenced
+from leasekeeper.protocol.conduct import Alarm, Conduct, Gate, Invoke, Operation, Talk, Tell
+from leasekeeper.protocol.gate import gone, lost
+from leasekeeper.protocol.plan import Fault
+
+if TYPE_CHECKING:
+    from leasekeeper.runtime.held import Held
+
+__all__ = ["Footing", "Passing", "drive", "drive_async", "nowhere"]
+
+T = TypeVar("T")
+
+# Told the name of each point that a conduct passes; the testing kit ends the process at one of them.
+Passing = Callable[[str], None]
+
+
+def nowhere(point: str) -> None:
+    """Nobody wants to know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footing:
+    """What a conduct stands on: the lease, who is told, and, in tests, who wants to know where it is."""
+
+    held: Held
+    tell: Callable[[Tell], None]
+    alarm: Callable[[Alarm], Any]
+    passing: Passing = nowhere
+
+
+def drive(on: Footing, conduct: Conduct[T]) -> T:
+    """Run a conduct in this thread, with the errors that users see."""
+    result: Any = None
+    struck: list[BaseException] = []
+    try:
+        operation = next(conduct)
+        while True:
+            try:
+                result = _perform(on, operation)
+            except BaseException as error:  # noqa: BLE001 - Ctrl-C, too, has to reach the conduct's clean-up
+                struck.append(error)
+            operation = conduct.throw(struck.pop()) if struck else conduct.send(result)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+    except (Fenced, Fault) as error:
+        raise public(on.held, error) from None
+
+
+def _perform(on: Footing, operation: Operation) -> Any:
+    match operation:
+        case Talk(plan, name):
+            on.passing(f"{name}:send")
+            result = on.held._core.blocking.run(plan)
+            on.passing(f"{name}:reply")
+            return result
+        case Invoke(call, name):
+            on.passing(f"{name}:call")
+            result = call()
+            if inspect.isawaitable(result):
+                raise _not_here(name, result)
+            on.passing(f"{name}:return")
+            return result
+        case Gate(need_s):
+            while not _passes(on.held, need_s):
+                on.held._core.blocking.run(on.held._waiting(need_s, None))
+            return None
+        case Tell():
+            return on.tell(operation)
+    return on.alarm(operation)
+
+
+async def drive_async(on: Footing, conduct: Conduct[T]) -> T:
+    """Run a conduct under asyncio, with the errors that users see. What it calls may be a coroutine function."""
+    result: Any = None
+    struck: list[BaseException] = []
+    try:
+        operation = next(conduct)
+        while True:
+            try:
+                result = await _perform_async(on, operation)
+            except BaseException as error:  # noqa: BLE001 - a cancellation, too, has to reach the conduct's clean-up
+                struck.append(error)
+            operation = conduct.throw(struck.pop()) if struck else conduct.send(result)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+    except (Fenced, Fault) as error:
+        raise public(on.held, error) from None
+
+
+async def _perform_async(on: Footing, operation: Operation) -> Any:
+    match operation:
+        case Talk(plan, name):
+            on.passing(f"{name}:send")
+            result = await on.held._core.asyncio.run(plan)
+            on.passing(f"{name}:reply")
+            return result
+        case Invoke(call, name):
+            on.passing(f"{name}:call")
+            result = call()
+            if inspect.isawaitable(result):
+                result = await result
+            on.passing(f"{name}:return")
+            return result
+        case Gate(need_s):
+            while not _passes(on.held, need_s):
+                await on.held._core.asyncio.run(on.held._waiting(need_s, None))
+            return None
+        case Tell():
+            return on.tell(operation)
+    return on.alarm(operation)
+
+
+def public(held: Held, error: Fenced | Fault) -> BaseException:
+    """What users see of an error that never leaves the library."""
+    if isinstance(error, Fenced):
+        held._core.heart.key_gone(held._authority)
+        return gone(held._authority, held._now())
+    if held._authority.loss is not None:
+        return lost(held._authority)
+    return held._core.engine.public(error)
+
+
+def _passes(held: Held, need_s: float) -> bool:
+    """Whether the gate lets through at this moment; LeaseLost when it never will."""
+    try:
+        held.check(need_s)
+    except LeaseSuspended:
+        return False
+    return True
+
+
+def _not_here(name: str, result: Any) -> Misuse:
+    if inspect.iscoroutine(result):
+        result.close()
+    return Misuse(f"the {name} gave something to await: use AsyncKeeper for coroutine functions")
