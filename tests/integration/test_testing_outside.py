@@ -376,7 +376,7 @@ def test_a_trouble_strikes_the_requests_that_it_names() -> None:
     """Only those that match count, from the nth on, as many as it says."""
     troubles = Troubles()
     troubles.add(Trouble("fail", "mail.send", nth=2, times=2))
-    assert troubles.meet("mail", "read").of("fail") is None
+    assert troubles.meet("mail", "list").of("fail") is None
     assert [bool(troubles.meet("mail", "send").of("fail")) for _ in range(5)] == [False, True, True, False, False]
 
 
@@ -429,7 +429,7 @@ def test_a_torn_line_is_nothing(tmp_path: Path) -> None:
     assert [entry.number for entry in read_ledger(path)] == [1, 2]
     with closing(Ledger(path)) as again:
         assert len(again.past("mail")) == 1
-        again.received("mail", "read")
+        again.received("mail", "list")
     assert [entry.number for entry in read_ledger(path)] == [1, 2, 3]
 
 
