@@ -14,7 +14,10 @@ PAIRS = [(Keeper, AsyncKeeper), (Lease, AsyncLease)]
 # What only coroutines need.
 ASYNC_ONLY = {"supervise"}
 # What may block is awaited; what answers at once is plain in both.
-AWAITED = {"acquire", "try_acquire", "verify", "claims", "close", "wait", "release"}
+AWAITED = {
+    *("acquire", "try_acquire", "verify", "claims", "close", "wait", "release"),
+    *("halt", "unhalt", "halts", "resolve"),
+}
 WALKED = {"names"}
 TWINS = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
 
