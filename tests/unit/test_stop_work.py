@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +28,8 @@ from leasekeeper.errors import (
 from leasekeeper.protocol.actions import Deserted
 from leasekeeper.protocol.plan import Cause, Fault, Kind
 from leasekeeper.run_errors import InDoubt, Quarantined, RunHalted
+from leasekeeper.runs.aio import AsyncRun
+from leasekeeper.runs.run import Run
 from leasekeeper.runtime.aio import Asyncio
 from leasekeeper.runtime.announce import Announcer
 from leasekeeper.runtime.background import Background
@@ -331,3 +334,20 @@ def test_a_future_keeps_it_apart_from_the_librarys_own_faults() -> None:
     Joining(ending, 1.0).start(lambda outcome: heard.append(outcome()))
     ending.set_result(LOST)
     assert [(fault.kind, fault.cause) for fault in heard] == [(Kind.NOT_SENT, Cause.OTHER)]
+
+
+@pytest.mark.parametrize("kind", [Run, AsyncRun])
+def test_a_run_that_cannot_say_how_its_block_failed_leaves_the_blocks_own_error(kind: type) -> None:
+    """A block that fails just as the claim goes ends with its own error, not with the one that its record was refused by."""
+
+    async def lose_later(_: object) -> None:
+        lose()
+
+    open_still = SimpleNamespace(final=False)
+    interpreters = {"blocking": SimpleNamespace(run=lose), "asyncio": SimpleNamespace(run=lose_later)}
+    run: Any = object.__new__(kind)
+    run.lease = SimpleNamespace(state=open_still, _core=SimpleNamespace(**interpreters))
+    run._life = SimpleNamespace(log=None)
+    left = run._leave(ValueError("the block's own"))
+    if kind is AsyncRun:
+        asyncio.run(left)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leasekeeper.errors import Misuse
+from leasekeeper.errors import Misuse, StopWork
 from leasekeeper.protocol import closing, history, phase
 from leasekeeper.protocol.conduct import Talk
 from leasekeeper.protocol.steps import step_page
@@ -143,7 +143,7 @@ class Run(Owned):
         elif isinstance(error, (Exception, RunHalted)) and not self.lease.state.final:
             try:
                 core.blocking.run(closing.fail(log, error))
-            except Exception as failed:  # noqa: BLE001 - the block's own error is what is told
+            except (StopWork, Exception) as failed:  # noqa: BLE001 - the block's own error is what is told
                 del failed
 
 
