@@ -21,6 +21,7 @@ from bench.imports import imports
 from bench.inprocess import asynchronous, gate, long_use, uncontended
 from bench.measure import Row
 from bench.peers.race import race
+from bench.runs import concurrent_steps, resumed, steps
 from bench.simulator import worlds
 from leasekeeper import __version__
 from leasekeeper.testing import EtcdServer
@@ -41,6 +42,9 @@ def cases(endpoint: str, scale: float, peers: bool) -> dict[str, Callable[[], li
         "thousand": lambda: thousand_leases(endpoint, max(100, int(1000 * scale)), 10.0),
         "waiters": lambda: [waiters(endpoint, max(20, int(200 * scale)), times(50))],
         "imports": lambda: [imports(times(15))],
+        "steps": lambda: steps(endpoint, times(400)),
+        "concurrent-steps": lambda: [concurrent_steps(endpoint, times(40))],
+        "resume": lambda: resumed(endpoint, max(100, int(1000 * scale)), times(10)),
         "simulator": lambda: [worlds(times(100))],
     }
     if peers:

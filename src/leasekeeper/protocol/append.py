@@ -145,7 +145,8 @@ class Log:
     head: Head
     mod_revision: int
     over: BaseException | None = None
-    under_way: _Built | None = field(default=None)
+    under_way: _Built | None = None
+    prepared: dict[bool, pb.TxnRequest] = field(default_factory=dict)
 
     @property
     def run(self) -> str:
@@ -253,29 +254,48 @@ def _build(log: Log, entries: list[Entry], known: Sequence[Halt]) -> _Built:
     keys, head = log.keys, log.head
     at_ms = int(log.ctx.wall() * 1000)
     first = head.seq + 1
-    request = pb.TxnRequest(compare=(_owned(log), _unchanged(keys.head, log.mod_revision), _same_epoch(log)))
-    compares, puts, all_stored = [], [], []
-    gets = [m.get(log.mine.key, keys_only=True), m.get(log.ctx.keys.epoch), m.get(keys.head), m.get(keys.record(first))]
-    if any(entry.intent for entry in entries):
-        prefix = run_keys.halts(log.ctx.keys)
-        compares.append(halts.no_others(prefix, known) if known else halts.none_at_all(prefix))
-        gets.append(halts.all_of(prefix))
+    request = _begun(log, first, intent=any(entry.intent for entry in entries), known=known)
+    compares, puts, gets = request.compare, request.success, request.failure
+    all_stored = []
     for entry in entries:
         seq = head.seq + 1
         stored = log.writer.seal(entry.draft, seq=seq, prev=head.hash, at_ms=at_ms)
         head = entry.change(head.after(seq, digest(stored), at_ms, len(stored)))
         where = keys.record(seq)
         compares.append(m.absent(where))
-        compares += [_unchanged(key, revision) for key, revision in entry.expects]
-        gets += [m.get(key) for key, _ in entry.expects]
         puts.append(m.put(where, stored))
-        puts += entry.puts(seq)
+        puts.extend(entry.puts(seq))
+        for key, revision in entry.expects:
+            compares.append(_unchanged(key, revision))
+            gets.append(m.get(key))
         all_stored.append(stored)
     puts.append(m.put(keys.head, head.stored()))
-    request.compare.extend(compares)
-    request.success.extend(puts)
-    request.failure.extend(gets)
     return _Built(entries, all_stored, first, head, request)
+
+
+def _begun(log: Log, first: int, *, intent: bool, known: Sequence[Halt]) -> pb.TxnRequest:
+    """What every transaction compares, and reads when it is refused. What repeats is prepared once."""
+    prepared = log.prepared.get(intent)
+    if prepared is None:
+        prepared = log.prepared[intent] = _prepared(log, intent=intent)
+    request = pb.TxnRequest()
+    request.CopyFrom(prepared)
+    request.compare[1].mod_revision = log.mod_revision
+    request.failure[3].request_range.key = log.keys.record(first)
+    if known:
+        request.compare[3].CopyFrom(halts.no_others(run_keys.halts(log.ctx.keys), known))
+    return request
+
+
+def _prepared(log: Log, *, intent: bool) -> pb.TxnRequest:
+    keys = log.keys
+    compares = [_owned(log), _unchanged(keys.head, 0), _same_epoch(log)]
+    gets = [m.get(log.mine.key, keys_only=True), m.get(log.ctx.keys.epoch), m.get(keys.head), m.get(keys.record(1))]
+    if intent:
+        prefix = run_keys.halts(log.ctx.keys)
+        compares.append(halts.none_at_all(prefix))
+        gets.append(halts.all_of(prefix))
+    return pb.TxnRequest(compare=compares, failure=gets)
 
 
 def _owned(log: Log) -> pb.Compare:

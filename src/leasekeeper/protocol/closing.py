@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from leasekeeper.protocol.append import Entry, append
@@ -33,4 +32,4 @@ def fail(log: Log, error: BaseException) -> Plan[Appended | None]:
 
 
 def _finished(head: Head) -> Head:
-    return replace(head, status="finished")
+    return head._replace(status="finished")

@@ -8,7 +8,7 @@ whom. What the exit of the one before was, nobody asks: a crash is the only way 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from leasekeeper.errors import AuthError, ConfigError
@@ -254,8 +254,7 @@ def _begin(log: Log, meta: bytes, opening: Opening, until: float) -> Plan[bool]:
 
 
 def _owned_by(log: Log, head: Head, opening: Opening, restarts: int) -> Head:
-    return replace(
-        head,
+    return head._replace(
         token=log.mine.token,
         holder=log.ctx.holder,
         life=opening.life,
@@ -383,4 +382,4 @@ def _rotated(log: Log, before: str, opening: Opening) -> Entry:
 def _quarantined(log: Log, restarts: int) -> Entry:
     data = plain({"restarts": restarts})
     draft = Draft("quarantined", "", data, log.ctx.new_nonce())
-    return Entry(draft, change=lambda head: replace(head, status="quarantined", due=True))
+    return Entry(draft, change=lambda head: head._replace(status="quarantined", due=True))

@@ -8,7 +8,7 @@ make what happened unhappen: the step is done, its record says so and why its re
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from leasekeeper.canonical import canonical
@@ -224,4 +224,4 @@ def value_of(life: Incarnation, receipt: Receipt) -> Conduct[Any]:
 
 def moved(pointer: Pointer, revision: int) -> Pointer:
     """Where a step stands once that is written."""
-    return replace(pointer, mod_revision=revision)
+    return pointer._replace(mod_revision=revision)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from leasekeeper.protocol.receipt import seal, text_of, unsealed
 from leasekeeper.run_errors import CorruptState
@@ -19,9 +18,8 @@ FORMAT = 1
 STATES = ("intent", "done", "in_doubt", "cleared", "conflict")
 
 
-@dataclass(frozen=True, slots=True)
-class Pointer:
-    """Where a step stands.
+class Pointer(NamedTuple):
+    """Where a step stands. A named tuple, as `Head` is.
 
     ``args`` is the digest of what the step was called with; ``idem`` its idempotency key, fixed once; ``at_ms`` when that
     was sent first, by the wall clock of who did. ``intent`` and ``outcome`` are records' numbers. ``mod_revision`` is that of
@@ -50,11 +48,11 @@ class Pointer:
 
     def begun(self, seq: int) -> Pointer:
         """With one more intent, in this record."""
-        return replace(self, state="intent", intent=seq, outcome=0, attempts=self.attempts + 1)
+        return self._replace(state="intent", intent=seq, outcome=0, attempts=self.attempts + 1)
 
     def turned(self, state: StepState, outcome: int = 0) -> Pointer:
         """In another state."""
-        return replace(self, state=state, outcome=outcome)
+        return self._replace(state=state, outcome=outcome)
 
     def view(self, key: str) -> StepView:
         """What users see of it."""

@@ -6,7 +6,7 @@ may have no owner; it compares head and step, so it decides what it has seen, or
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from leasekeeper.errors import ConfigError, Misuse
@@ -162,10 +162,10 @@ def _data(word: Word, pointer: Pointer, ctx: Context) -> bytes:
 def _turned(word: Word) -> Callable[[Head], Head]:
     step = word.step
     if step is None:
-        return lambda head: replace(head, status="in_doubt" if head.doubts else "running", restarts=0, due=False)
+        return lambda head: head._replace(status="in_doubt" if head.doubts else "running", restarts=0, due=False)
     if word.applied:
         return lambda head: head.settled(step).one_more()
-    return lambda head: replace(head.settled(step), restarts=0)
+    return lambda head: head.settled(step)._replace(restarts=0)
 
 
 def _unchanged(key: bytes, mod_revision: int) -> pb.Compare:

@@ -6,7 +6,6 @@ that it is due, and the next life does it.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from leasekeeper.protocol.append import Entry, append
@@ -95,4 +94,4 @@ def alarm(life: Incarnation, told: Alarm) -> Conduct[None]:
 
 
 def _told(head: Head) -> Head:
-    return replace(head, due=False)
+    return head._replace(due=False)

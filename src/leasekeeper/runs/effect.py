@@ -20,8 +20,6 @@ What is declared is believed: declare what the callee promises, not what one hop
 
 from __future__ import annotations
 
-import inspect
-import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
@@ -40,7 +38,9 @@ __all__ = ["Effect", "Step", "as_effect", "effect"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 # What cannot become JSON, however it is filled: an effect that says that it returns one is refused before it is called.
-NEVER_JSON = (bytes, bytearray, memoryview, set, frozenset, complex, type)
+NEVER_JSON = frozenset(
+    ("bytes", "bytearray", "memoryview", "set", "frozenset", "complex", "type", "datetime", "Decimal")
+)
 
 
 class Step:
@@ -136,10 +136,9 @@ class Effect:
         """ConfigError for a declaration that cannot hold, NotSerialisable for a result that can never be recorded."""
         if "probe" in self._help.helps and self._preflight is None:
             raise ConfigError(field=f"{self.name}.probe", value=True, expected=f"a preflight: @{self.name}.preflight")
-        returns = _returned(self.function)
-        if isinstance(returns, type) and issubclass(returns, NEVER_JSON):
+        if returns := _never_json(self.function):
             raise NotSerialisable(
-                field=f"{self.name}, what it returns", value=returns.__name__, expected="a result that is JSON"
+                field=f"{self.name}, what it returns", value=returns, expected="a result that is JSON"
             )
 
     def call(self, args: tuple[Any, ...]) -> Callable[[Step], Any]:
@@ -257,10 +256,14 @@ def _name(function: object) -> str:
     return str(name)[:200]
 
 
-def _returned(function: Callable[..., Any]) -> object:
-    """What a function says that it returns; None where it says nothing that can be told here."""
-    try:
-        returns = typing.get_type_hints(inspect.unwrap(function)).get("return")
-    except Exception:  # noqa: BLE001 - names that exist for type checkers alone
-        return None
-    return typing.get_origin(returns) or returns
+def _never_json(function: Callable[..., Any]) -> str:
+    """The kind of result that a function says it returns, if that can never be JSON; else nothing.
+
+    Read as it is written, and not resolved: that takes longer than the rest of a step.
+    """
+    returns = getattr(function, "__annotations__", {}).get("return")
+    if returns is None:
+        return ""
+    name = returns if isinstance(returns, str) else getattr(returns, "__name__", "")
+    name = name.partition("[")[0]
+    return name if name in NEVER_JSON else ""
