@@ -117,6 +117,7 @@ def test_a_record_written_anew_is_named(kind: str, order: Any, at: int) -> None:
     assert found(verify_chain(order(stored), ring=ring_of(key), head=head)) == (at - 1, at, expected)
     without_ring = verify_chain(order(stored), head=head)
     assert found(without_ring) == (at - 1, at, "changed")
+    assert without_ring.hash == (digest(stored[at - 2]) if at > 1 else FIRST_PREV)
 
 
 @each_signature
@@ -147,6 +148,19 @@ def test_swapped_records_are_named(kind: str, order: Any, first: int, second: in
     stored = chain(LENGTH, key)
     stored[first - 1], stored[second - 1] = stored[second - 1], stored[first - 1]
     assert found(verify_chain(order(stored), ring=ring_of(key))) == (first - 1, first, "swapped")
+
+
+def test_only_the_missing_record_itself_is_out_of_its_place() -> None:
+    """A removed record that turns up at another place is out of its place; another one of its number is not it."""
+    key = signing("hmac")
+    stored, other = chain(LENGTH, key), Author(key, prev="ab" * 32)
+    lookalike = other.write(seq=3)
+    ring = ring_of(key)
+    assert found(verify_chain(unplaced([*stored[:2], *stored[3:], lookalike]), ring=ring)) == (2, 3, "removed")
+    assert found(verify_chain(unplaced([*stored[:2], *stored[3:], stored[2]]), ring=ring)) == (2, 3, "swapped")
+    assert found(verify_chain([*placed(stored[:2]), (9, stored[2])], ring=ring)) == (2, 3, "swapped")
+    assert found(verify_chain([*placed(stored[:2]), (9, lookalike)], ring=ring)) == (2, 3, "removed")
+    assert found(verify_chain([*placed(stored[:2]), (9, b"junk")], ring=ring)) == (2, 3, "removed")
 
 
 @each_order
@@ -182,6 +196,12 @@ def test_two_records_of_one_number_are_a_fork(kind: str) -> None:
     other.write(data={"another": "history"})
     both = [*ours[:3], other.stored[2], *ours[3:]]
     assert found(verify_chain(unplaced(both), ring=ring_of(key))) == (2, 3, "forked")
+    # What is not as good as the record itself does not cast doubt on it.
+    astray = Author(key, prev="ab" * 32).write(seq=3)
+    forged = rewritten(ours[2], lambda body: body.update(wf="other"))
+    for worse in (astray, forged):
+        mixed = [*ours[:3], worse, *ours[3:]]
+        assert found(verify_chain(unplaced(mixed), ring=ring_of(key))) == (3, 4, "swapped")
     twice = [*ours[:3], ours[2], *ours[3:]]
     assert found(verify_chain(unplaced(twice), ring=ring_of(key))) == (3, 4, "swapped")
 
@@ -399,6 +419,13 @@ def test_a_key_vouches_for_its_successor() -> None:
     author.rotate(third)
     author.write()
     assert verify_chain(placed(author.stored), ring=ring_of(first)).ok
+    # Nor is any other key believed because that one is.
+    author = Author(first)
+    author.rotate(second)
+    author.write()
+    author.key = third
+    author.write()
+    assert found(verify_chain(placed(author.stored), ring=ring_of(first))) == (2, 3, "unknown key")
     # A new key does not vouch for itself.
     author = Author(first)
     author.write()
@@ -419,6 +446,20 @@ def _renamed(key: SigningKey | None, key_id: str) -> SigningKey:
     """Another key under this id."""
     assert isinstance(key, Ed25519Key)
     return Ed25519Key(key_id, b"another key's 32 bytes, just so.")
+
+
+def test_a_verdict_tells_only_of_what_is_verified() -> None:
+    """A key, a rotation or an anchor of a record that is not verified is not told."""
+    first, second = signing("hmac", "k1"), signing("hmac", "k2")
+    author = Author(first)
+    author.write()
+    author.write()
+    author.rotate(second, by="new")
+    anchors = [(1, digest(author.stored[0])), (3, "ab" * 32)]
+    verdict = verify_chain(placed(author.stored), ring=ring_of(first, second), anchors=anchors)
+    assert found(verdict) == (2, 3, "forked")
+    assert (verdict.keys, verdict.rotations, verdict.anchored) == (("k1",), (), 1)
+    assert verdict.hash == digest(author.stored[1])
 
 
 @pytest.mark.parametrize("signed", [True, False])

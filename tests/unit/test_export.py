@@ -22,7 +22,7 @@ from leasekeeper.errors import ConfigError, Misuse
 from leasekeeper.protocol import bundle
 from leasekeeper.protocol.head import Head
 from leasekeeper.protocol.key_text import public_text
-from leasekeeper.protocol.receipt import FIRST_PREV, digest
+from leasekeeper.protocol.receipt import FIRST_PREV, digest, seal
 from leasekeeper.protocol.verdict import Verdict
 from leasekeeper.run_errors import CorruptState
 from leasekeeper.runs.export import Blob, Export, Header, Record, read_export, state_at, verify_export, write_export
@@ -355,12 +355,22 @@ def test_an_expected_run_and_namespace_are_asked_of_the_records() -> None:
     assert found(data, run=("order", "other")) == (0, 1, "other run")
 
 
+def respelled(line: bytes) -> bytes:
+    """The line of a value, with other unused bits in the last character of its base64: the same bytes, spelled otherwise."""
+    before, _, after = line.rpartition(b"=")
+    alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+    other = before[:-1] + alphabet[alphabet.index(before[-1]) ^ 1 :][:1] + b"=" + after
+    assert base64.b64decode(json.loads(other)["data"]) == base64.b64decode(json.loads(line)["data"])
+    return other
+
+
 @pytest.mark.parametrize("signed", [True, False])
 def test_a_changed_value_is_named_with_its_record(signed: bool) -> None:
     """A large value that is not what its digest says, or is no value at all, spoils the record that it belongs to."""
     key = signing("hmac") if signed else None
     stored = chain(3, key)
     value = b"large" * 100
+    assert len(value) % 3 == 2
     lines = exported(stored, key, {2: value}).splitlines(keepends=True)
     name = digest(value)
     for line in (
@@ -368,6 +378,7 @@ def test_a_changed_value_is_named_with_its_record(signed: bool) -> None:
         Blob("ab" * 32, value).line(),
         lines[3].replace(b'"data"', b'"date"'),
         lines[3].replace(b'="}', b'"}'),
+        respelled(lines[3]),
         b'{"blob":"\n',
         b'{"blob":"\\ud800","data":""}\n',
         b'{"blob":"' + b"a" * 64 + b'","data":5}\n',
@@ -391,6 +402,11 @@ def test_a_forged_footer_is_not_believed() -> None:
         (with_other_signature, "forged"),
         (lines[-1].replace(b'"count":3', b'"count":2'), "corrupt"),
         (lines[-1].replace(b'"v":1', b'"v":2'), "corrupt"),
+        (b'{"footer":%b}\n' % seal(canonical({**good["body"], "v": 2}), key, bundle.DOMAIN), "corrupt"),
+        (b'{"footer":%b}\n' % seal(canonical({**good["body"], "more": 1}), key, bundle.DOMAIN), "corrupt"),
+        (b'{"footer":%b}\n' % seal(canonical({**good["body"], "seq": "3"}), key, bundle.DOMAIN), "corrupt"),
+        (b'{"footer":%b}\n' % seal(canonical({**good["body"], "hash": 3}), key, bundle.DOMAIN), "corrupt"),
+        (b'{"footer":%b}\n' % seal(canonical(good["body"]), key), "forged"),
         (b'{"footer":{}}\n', "corrupt"),
         (b'{"footer":' + stored[0] + b"}\n", "corrupt"),
         (b'{"footer":\n', "corrupt"),
@@ -587,6 +603,33 @@ def test_a_run_is_seen_as_it_was_at_any_record() -> None:
     assert seen[-1]["steps"] == {"charge": "done", "plan": "cleared", "ship": "conflict"}
 
 
+def test_an_error_that_says_nothing_settles_nothing() -> None:
+    """Only an effect that surely did not happen clears its step."""
+    for applied, state in ((None, "intent"), (True, "intent"), (False, "cleared")):
+        author = Author()
+        author.write("intent", {}, step="step")
+        author.write("raised", {"applied": applied}, step="step")
+        assert state_at(io.BytesIO(exported(author.stored)), 2)["steps"] == {"step": state}
+
+
+def test_a_quarantine_and_a_doubt_end_by_an_operators_word() -> None:
+    """Lifting a quarantine leaves a run in doubt as long as a step is, and a word on that step ends it."""
+    author = Author()
+    author.write("opened", {})
+    for step in ("one", "two"):
+        author.write("intent", {}, step=step)
+        author.write("in_doubt", {}, step=step)
+    author.write("quarantined", {"restarts": 11})
+    author.write("resolved", {"applied": False})
+    author.write("resolved", {"applied": True}, step="one")
+    author.write("resolved", {"applied": False}, step="two")
+    data = exported(author.stored)
+    seen = [state_at(io.BytesIO(data), seq) for seq in range(5, 10)]
+    assert [state["status"] for state in seen] == ["in_doubt", "quarantined", "in_doubt", "in_doubt", "running"]
+    assert [state["steps"]["one"] for state in seen] == ["in_doubt"] * 3 + ["done"] * 2
+    assert seen[-1]["steps"] == {"one": "done", "two": "cleared"}
+
+
 def test_there_is_no_state_beyond_what_is_recorded_or_believed() -> None:
     """A number that there is not is a ConfigError; one from the first bad record on is CorruptState, though it could be read."""
     key = signing("hmac")
@@ -612,7 +655,9 @@ def test_there_is_no_state_beyond_what_is_recorded_or_believed() -> None:
         ("outcome", {"checkpoint": []}),
         ("phase", {"name": "x"}),
         ("raised", {}),
+        ("raised", {"applied": "no"}),
         ("resolved", {}),
+        ("resolved", {"applied": None}),
     ],
 )
 def test_a_record_that_its_kind_does_not_allow_is_corrupt(kind: str, data: dict[str, Any]) -> None:

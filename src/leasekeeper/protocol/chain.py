@@ -237,6 +237,8 @@ class ChainCheck:
             return None
         if place < self._next:
             return self._second(receipt) or self._bad("swapped", f"record {own} stands once more in its place")
+        if self._is_missing(receipt, self._next):
+            return self._bad("swapped", f"it stands at the place of record {place}")
         return self._bad("removed", f"record {own} stands in its place" if place == self._next else "it is not there")
 
     def _second(self, receipt: Receipt | None) -> Fault | None:
@@ -250,10 +252,11 @@ class ChainCheck:
 
     def _look_for_the_missing(self, receipt: Receipt | None) -> None:
         fault = self._fault
-        if fault is None or fault.kind != "removed" or receipt is None:
-            return
-        if receipt.seq == fault.bad and receipt.prev == self._link:
+        if fault is not None and fault.kind == "removed" and self._is_missing(receipt, fault.bad):
             self._fault = self._bad("swapped", "it stands at another place")
+
+    def _is_missing(self, receipt: Receipt | None, seq: int) -> bool:
+        return receipt is not None and receipt.seq == seq and receipt.prev == self._link
 
     # ---------------------------------------------------------------- of the record itself
 
@@ -313,10 +316,10 @@ class ChainCheck:
             self._rotate(receipt, receipt.data["from"], receipt.data["to"])
 
     def _rotate(self, receipt: Receipt, old: str, new: str) -> None:
-        """From here on the new key signs. Only what the old one has signed can say which key that is."""
+        """From here on the new key signs; a key that is believed has said which one that is."""
         public = receipt.data.get("public")
         self._key_id = new
-        self._public = public if receipt.key_id == old and isinstance(public, str) else ""
+        self._public = public if isinstance(public, str) else ""
         if len(self._rotations) < TOLD_MAX:
             self._rotations.append(Rotation(receipt.seq, old, new))
 

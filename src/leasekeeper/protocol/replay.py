@@ -6,7 +6,6 @@ together with a record. So it can be had again from the records alone, for any m
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from leasekeeper.protocol.head import Head
@@ -21,6 +20,8 @@ __all__ = ["PHASE_SCHEMA", "Replay"]
 
 # A phase is kept as a checkpoint of this schema.
 PHASE_SCHEMA = "leasekeeper.phase"
+CHECKPOINT = {"data": dict, "min_reader": int, "n": int, "name": str, "schema": str, "version": int}
+PHASE = {"n": int, "name": str, "to": str}
 
 
 class Replay:
@@ -35,14 +36,10 @@ class Replay:
 
     def add(self, receipt: Receipt) -> None:
         """The next record; CorruptState for one that its kind does not allow."""
-        try:
-            self._checkpoint(receipt)
-            self._step(receipt)
-            self._status(receipt)
-        except (KeyError, TypeError, AttributeError):
-            where = f"record {receipt.seq} of {receipt.run}"
-            why = f"it is no record of kind {receipt.kind!r}"
-            raise CorruptState(f"{where} cannot be trusted: {why}", where=where, why=why) from None
+        applied = _applied(receipt)
+        self._keep(receipt)
+        self._step(receipt, applied)
+        self._status(receipt)
 
     def state(self) -> dict[str, Any]:
         """``status``, ``steps`` by key (`leasekeeper.run_records.StepState`), and ``checkpoints`` and ``phases`` by name."""
@@ -58,53 +55,72 @@ class Replay:
         """The bytes that etcd holds of each checkpoint and phase, by name."""
         return {name: seal_envelope(each) for name, each in sorted(self._kept.items())}
 
-    def _checkpoint(self, receipt: Receipt) -> None:
-        data = receipt.data
+    def _keep(self, receipt: Receipt) -> None:
+        data, seq = receipt.data, receipt.seq
+        told = data.get("checkpoint") if receipt.kind == "outcome" else data
         if receipt.kind == "phase":
-            self._keep(receipt.seq, data["name"], Envelope(PHASE_SCHEMA, 1, 1, data["n"], 1, {"phase": data["to"]}))
-            return
-        told = data if receipt.kind == "checkpoint" else data.get("checkpoint") if receipt.kind == "outcome" else None
-        if told is not None:
-            envelope = Envelope(told["schema"], told["version"], told["min_reader"], told["n"], 1, told["data"])
-            self._keep(receipt.seq, told["name"], envelope)
+            _check(receipt, data, PHASE)
+            self._kept[data["name"]] = Envelope(PHASE_SCHEMA, 1, 1, data["n"], seq, {"phase": data["to"]})
+        elif receipt.kind in ("checkpoint", "outcome") and told is not None:
+            _check(receipt, told, CHECKPOINT)
+            envelope = Envelope(told["schema"], told["version"], told["min_reader"], told["n"], seq, told["data"])
+            self._kept[told["name"]] = envelope
 
-    def _keep(self, seq: int, name: Any, envelope: Envelope) -> None:
-        if not isinstance(name, str) or type(envelope.data) is not dict:
-            raise TypeError("no checkpoint")
-        self._kept[name] = replace(envelope, seq=seq)
-
-    def _step(self, receipt: Receipt) -> None:
-        now = self._steps.get(receipt.step, Pointer())
+    def _step(self, receipt: Receipt, applied: bool | None) -> None:
+        now, seq = self._steps.get(receipt.step, Pointer()), receipt.seq
         match receipt.kind:
             case "intent" | "before":
-                now = now.begun(receipt.seq)
+                now = now.begun(seq)
             case "outcome":
-                now = now.turned("done", receipt.seq)
+                now = now.turned("done", seq)
             case "conflict":
-                now = now.turned("conflict", receipt.seq)
+                now = now.turned("conflict", seq)
             case "in_doubt":
-                now = now.turned("in_doubt", receipt.seq)
-            case "raised" if receipt.data["applied"] is False:
+                now = now.turned("in_doubt", seq)
+            case "resolved" if receipt.step and applied:
+                now = now.turned("done", seq)
+            case "resolved" | "raised" if receipt.step and applied is False:
                 now = now.turned("cleared")
-            case "resolved" if receipt.step:
-                now = now.turned("done", receipt.seq) if receipt.data["applied"] else now.turned("cleared")
             case _:
                 return
         self._steps[receipt.step] = now
 
     def _status(self, receipt: Receipt) -> None:
+        head = self._head
         match receipt.kind:
             case "in_doubt":
-                self._head = self._head.in_doubt(receipt.step)
+                head = head.in_doubt(receipt.step)
             case "intent" | "before" | "outcome":
-                self._head = self._head.settled(receipt.step)
-            case "resolved":
-                # Of no step: a quarantine was lifted.
-                settled = self._head.settled(receipt.step) if receipt.step else replace(self._head, status="running")
-                self._head = settled
+                head = head.settled(receipt.step)
+            case "resolved" if receipt.step:
+                head = head.settled(receipt.step)
+            case "resolved":  # a quarantine was lifted
+                head = head._replace(status="in_doubt" if head.doubts else "running")
             case "quarantined":
-                self._head = replace(self._head, status="quarantined")
+                head = head._replace(status="quarantined")
             case "finished":
-                self._head = replace(self._head, status="finished")
+                head = head._replace(status="finished")
             case _:
                 pass
+        self._head = head
+
+
+def _applied(receipt: Receipt) -> bool | None:
+    """Whether the effect is there, as far as the record tells: an error may leave that open, an operator may not."""
+    if receipt.kind not in ("raised", "resolved"):
+        return None
+    applied = receipt.data.get("applied", "")
+    if isinstance(applied, bool) or (applied is None and receipt.kind == "raised"):
+        return applied
+    raise _corrupt(receipt)
+
+
+def _check(receipt: Receipt, told: object, fields: dict[str, type]) -> None:
+    if not isinstance(told, dict) or any(type(told.get(name)) is not kind for name, kind in fields.items()):
+        raise _corrupt(receipt)
+
+
+def _corrupt(receipt: Receipt) -> CorruptState:
+    where = f"record {receipt.seq} of {receipt.run}"
+    why = f"it is no record of kind {receipt.kind!r}"
+    return CorruptState(f"{where} cannot be trusted: {why}", where=where, why=why)
