@@ -135,6 +135,7 @@ def story(stage: Stage) -> None:
     stage.stumble(Trouble("lose_reply", "chat.complete"))
     stage.kill("chat.complete")
     stage.finish()
+    stage.expect_agreement("agent")
     stage.expect("boxes bought", stage.count("till.charge", stage.id), 1)
     stage.expect("payments", stage.count("payments.charge", stage.id), 1)
     stage.expect("mails", stage.count("mail.send", letter(stage.id)["to"]), 1)

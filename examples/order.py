@@ -88,6 +88,7 @@ def story(stage: Stage) -> None:
     stage.world.trouble(Trouble("lag", "payments.list", times=0, writes=1))
     stage.kill("mail.send")
     stage.finish()
+    stage.expect_agreement("order")
     charges = stage.world.received("payments.charge", stage.id)
     stage.expect("requests to charge the order", len(charges), 3)
     stage.expect("different idempotency keys among them", len({entry.key for entry in charges}), 1)

@@ -115,6 +115,7 @@ def story(stage: Stage) -> None:
         stage.kill("certificates.write")
         check(stage)
     stage.finish()
+    stage.expect_agreement("rotation")
     check(stage)
     refused = [entry for entry in stage.world.ledger() if entry.status == 409 and entry.subject.startswith(stage.id)]
     stage.expect("requests of a dead agent that the fence has refused", len(refused), 1)

@@ -16,8 +16,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+from leasekeeper import Keeper
 from leasekeeper.testing import EtcdServer
-from leasekeeper.testing.outside import OutsideView, OutsideWorld, Trouble
+from leasekeeper.testing.outside import OutsideView, OutsideWorld, Trouble, disagreements, records_of
 from leasekeeper.testing.process import ChildProcess
 
 __all__ = ["TTL_S", "Stage", "outside", "play"]
@@ -102,6 +103,14 @@ class Stage:
         right = found == wanted
         self._failures += not right
         self.say(f"{'ok   ' if right else 'WRONG'} {what}: {found}{'' if right else f', and not {wanted}'}")
+
+    def expect_agreement(self, workflow: str) -> None:
+        """One line of the balance: what the run has recorded and what the world has written down fit together."""
+        with Keeper.from_env() as keeper:
+            records = records_of(keeper, workflow, self.id)
+        ours = [entry for entry in self.world.ledger() if self.id in entry.subject]
+        what = f"disagreements between {len(records)} records of the run and the world's ledger"
+        self.expect(what, disagreements(ours, records), [])
 
     @property
     def failures(self) -> int:

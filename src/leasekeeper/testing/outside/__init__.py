@@ -14,7 +14,7 @@ request and its answer:
 =================================  ==================================================================================
 
 All that comes and all that happens is written to a ledger by the world itself (`Entry`), which is what a test compares the
-actor's own story with. A `Trouble` makes it slow, forgetful, or lose a reply::
+actor's own story with; if that is a run, `disagreements` does it. A `Trouble` makes it slow, forgetful, or lose a reply::
 
     with OutsideWorld() as world:
         world.trouble(Trouble("lose_reply", "payments.charge"))
@@ -26,9 +26,21 @@ These services stand in for other people's. The etcd of a test is always a real 
 
 from __future__ import annotations
 
+from leasekeeper.testing.outside.agreement import disagreements, records_of
 from leasekeeper.testing.outside.call import Refused, call
 from leasekeeper.testing.outside.ledger import Count, Entry
 from leasekeeper.testing.outside.troubles import Trouble, TroubleKind
 from leasekeeper.testing.outside.world import OutsideView, OutsideWorld
 
-__all__ = ["Count", "Entry", "OutsideView", "OutsideWorld", "Refused", "Trouble", "TroubleKind", "call"]
+__all__ = [
+    "Count",
+    "Entry",
+    "OutsideView",
+    "OutsideWorld",
+    "Refused",
+    "Trouble",
+    "TroubleKind",
+    "call",
+    "disagreements",
+    "records_of",
+]
