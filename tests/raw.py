@@ -70,7 +70,7 @@ class RawEtcd:
 
     # ------------------------------------------------------------ touching
 
-    def put(self, key: str, value: str = "", lease: int = 0) -> None:
+    def put(self, key: str, value: str | bytes = "", lease: int = 0) -> None:
         """Write a key."""
         self.post("kv/put", key=_b64(key), value=_b64(value), lease=str(lease))
 
@@ -103,8 +103,8 @@ def accepted(answer: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def _b64(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
+def _b64(text: str | bytes) -> str:
+    return base64.b64encode(text if isinstance(text, bytes) else text.encode()).decode()
 
 
 def _after(prefix: str) -> str:

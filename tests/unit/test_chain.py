@@ -161,6 +161,8 @@ def test_only_the_missing_record_itself_is_out_of_its_place() -> None:
     assert found(verify_chain([*placed(stored[:2]), (9, stored[2])], ring=ring)) == (2, 3, "swapped")
     assert found(verify_chain([*placed(stored[:2]), (9, lookalike)], ring=ring)) == (2, 3, "removed")
     assert found(verify_chain([*placed(stored[:2]), (9, b"junk")], ring=ring)) == (2, 3, "removed")
+    astray = Author(key, prev=digest(stored[1])).write(seq=5)
+    assert found(verify_chain([*unplaced(stored[:2]), (None, astray)], ring=ring)) == (2, 3, "removed")
 
 
 @each_order

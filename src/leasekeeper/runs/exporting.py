@@ -1,0 +1,119 @@
+"""Exporting a run out of etcd: by whoever can read it, whether or not it has an owner, who is not disturbed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leasekeeper.errors import ConfigError
+from leasekeeper.protocol.bundle import Blob, Footer, Header, Record
+from leasekeeper.protocol.head import read_head
+from leasekeeper.protocol.identity import read_identity
+from leasekeeper.protocol.limits import VALUE_MAX
+from leasekeeper.protocol.receipt import read_receipt
+from leasekeeper.protocol.snapshot import Pages, pieces, snapshot
+from leasekeeper.run_errors import BlobMissing, CorruptState
+from leasekeeper.runs.export import write_export
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator
+    from typing import BinaryIO
+
+    from leasekeeper.protocol.run_keys import RunKeys
+    from leasekeeper.protocol.snapshot import Snapshot
+    from leasekeeper.runs.blobs import BlobStore
+    from leasekeeper.runtime.core import Core
+    from leasekeeper.signing import SigningKey
+
+__all__ = ["export_run"]
+
+
+def export_run(
+    core: Core,
+    keys: RunKeys,
+    target: BinaryIO | str | os.PathLike[str],
+    key: SigningKey | None = None,
+    *,
+    blobs: BlobStore | None = None,
+) -> Footer:
+    """Write the export of a run as it stands now, and return its footer; nothing of it is judged here.
+
+    What is damaged is exported as it is, so that `leasekeeper.runs.export.verify_export` says the same of the file as could be
+    said of etcd. Memory does not grow with the run.
+
+    Args:
+        core: of the keeper that reads.
+        keys: of the run.
+        target: a path, or a binary stream that stays open; see `write_export`.
+        key: signs the footer.
+        blobs: where large results are kept outside of etcd; without it those are left out, and their records name their digests.
+
+    Raises:
+        ConfigError: there is no such run.
+        Unavailable, AuthError: etcd or the blob store cannot be asked. OSError: the file cannot be written.
+    """
+    found = core.run(snapshot(core.ctx, keys, core.until()))
+    if found is None:
+        raise ConfigError(field="run", value=keys.name.text, expected="a run that was begun; see: leasekeeper runs ls")
+    header = _header(keys, found, int(core.ctx.wall() * 1000))
+    return write_export(target, header, _lines(core, keys, found, _store(core, keys, blobs)), key)
+
+
+def _header(keys: RunKeys, found: Snapshot, now_ms: int) -> Header:
+    namespace_id, gen = "", 0
+    # What cannot be read is not made up: the verdict on the export will tell.
+    try:
+        namespace_id = read_identity(found.identity, "the identity").uuid
+        gen = read_head(found.head, "the head").gen
+    except CorruptState:
+        pass
+    return Header(
+        workflow=keys.name.workflow,
+        id=keys.name.id,
+        namespace_id=namespace_id,
+        gen=gen,
+        exported_at_ms=now_ms,
+        meta=found.meta,
+        head=found.head,
+    )
+
+
+def _lines(core: Core, keys: RunKeys, found: Snapshot, value: Callable[[str, int], bytes]) -> Iterator[Record | Blob]:
+    pages = Pages(keys, found)
+    while page := core.run(pages.next_page(core.ctx, core.until())):
+        for seq, stored in page:
+            yield Record(seq, stored)
+            named = _named(stored)
+            data = value(*named) if named is not None else b""
+            if named is not None and data:
+                yield Blob(named[0], data)
+
+
+def _named(stored: bytes) -> tuple[str, int] | None:
+    """Digest and size of the large value that a record names."""
+    if b'"blob":{' not in stored:
+        return None
+    try:
+        blob = read_receipt(stored, "it").data.get("blob")
+    except CorruptState:
+        return None
+    if not isinstance(blob, dict) or not isinstance(blob.get("digest"), str) or type(blob.get("size")) is not int:
+        return None
+    return blob["digest"], blob["size"]
+
+
+def _store(core: Core, keys: RunKeys, blobs: BlobStore | None) -> Callable[[str, int], bytes]:
+    """Where a large value is read from: empty when it is not there."""
+
+    def kept_elsewhere(digest: str, size: int) -> bytes:
+        assert blobs is not None
+        try:
+            return blobs.get(digest)[: min(size, VALUE_MAX)]
+        except (BlobMissing, CorruptState):
+            return b""
+
+    def kept_in_etcd(digest: str, size: int) -> bytes:
+        data: bytes = core.run(pieces(core.ctx, keys, digest, size, core.until(30.0)))
+        return data
+
+    return kept_in_etcd if blobs is None else kept_elsewhere
