@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from leasekeeper.run_records import Receipt
     from leasekeeper.runs.aio import AsyncRun, AsyncRunning
     from leasekeeper.runs.options import Asked
+    from leasekeeper.runtime.conduct import Passing
     from leasekeeper.signing import SigningKey
     from leasekeeper.wire.environment import Settings
 
@@ -220,6 +221,8 @@ class AsyncKeeper:
             metadata=metadata,
         )
         self._life = self._core.begin()
+        # Told of each point that its runs pass: for leasekeeper.testing.failpoints.
+        self._passing: Passing | None = None
 
     @classmethod
     def from_env(cls, **overrides: Unpack[Settings]) -> AsyncKeeper:
@@ -286,7 +289,7 @@ class AsyncKeeper:
         from leasekeeper.runs.options import options
 
         self._core.want(workflow, ttl, timeout, "")
-        return AsyncRunning(self, options(workflow, id=id, **asked), ttl, timeout)
+        return AsyncRunning(self, options(workflow, id=id, **asked), ttl, timeout, self._passing)
 
     async def halt(self, scope: str, reason: str = "") -> int:
         """Let no step begin in a scope from now on; see `Keeper.halt`."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from leasekeeper.run_records import Receipt
     from leasekeeper.runs.options import Asked
     from leasekeeper.runs.run import Run, Running
+    from leasekeeper.runtime.conduct import Passing
     from leasekeeper.signing import SigningKey
     from leasekeeper.wire.environment import Settings
 
@@ -186,6 +187,8 @@ class Keeper:
             metadata=metadata,
         )
         self._life = self._core.begin()
+        # Told of each point that its runs pass: for leasekeeper.testing.failpoints.
+        self._passing: Passing | None = None
 
     @classmethod
     def from_env(cls, **overrides: Unpack[Settings]) -> Keeper:
@@ -285,7 +288,7 @@ class Keeper:
         from leasekeeper.runs.run import Running
 
         self._core.want(workflow, ttl, timeout, "")
-        return Running(self, options(workflow, id=id, **asked), ttl, timeout)
+        return Running(self, options(workflow, id=id, **asked), ttl, timeout, self._passing)
 
     def halt(self, scope: str, reason: str = "") -> int:
         """Let no step begin in a scope from now on: the etcd revision after which none does.

@@ -19,6 +19,7 @@ from leasekeeper.testing import (
     assert_fenced,
     assert_pauses,
     assert_resumes,
+    failpoints,
     plugin,
 )
 from leasekeeper.testing.outside import OutsideView, Trouble, TroubleKind
@@ -84,10 +85,24 @@ def test_the_outside_world_is_described() -> None:
     assert f"`Trouble({', '.join(fields)})`".replace("where", 'where="*"') in PAGE
 
 
+def test_every_point_of_a_run_is_named() -> None:
+    """Each point that a run can be killed at is on the page and at the head of the module, and so is each kind of failpoint."""
+    for name in {point.partition(":")[0] for point in failpoints.names()}:
+        assert f"`{name}`" in PAGE, name
+        assert f"``{name}``" in (failpoints.__doc__ or ""), name
+    for name in ("kill_at", "freeze_at", "raise_at", "pause_at", "track", "record"):
+        names = ", ".join(
+            f"{'*, ' if given.kind is given.KEYWORD_ONLY and number in (0, 1 + (name == 'raise_at')) else ''}{parameter}"
+            + ("" if given.default is given.empty else f"={_shown(given.default)}")
+            for number, (parameter, given) in enumerate(inspect.signature(getattr(failpoints, name)).parameters.items())
+        )
+        assert f"`{name}({names})`" in PAGE, f"{name}({names})"
+
+
 def test_every_public_name_can_be_had() -> None:
     """What leasekeeper.testing lists is there, from where it says."""
     assert sorted(testing.__all__) == testing.__all__ == dir(testing)
     for name in testing.__all__:
-        assert getattr(testing, name).__name__ == name
+        assert getattr(testing, name).__name__.removeprefix("leasekeeper.testing.") == name
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = testing.nothing  # type: ignore[attr-defined]

@@ -190,13 +190,13 @@ class AsyncRunning(EnteredAsync):
         options: RunOptions,
         ttl: float | None,
         timeout: float | None,
-        passing: Passing = nowhere,
+        passing: Passing | None = None,
     ) -> None:
         self._keeper = keeper
         self._options = options
         self._ttl = ttl
         self._timeout = timeout
-        self._passing = passing
+        self._passing = passing or nowhere
         self._run: AsyncRun | None = None
 
     async def __aenter__(self) -> AsyncRun:

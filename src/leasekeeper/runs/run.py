@@ -231,13 +231,18 @@ class Running(EnteredPlain):
     """What `Keeper.run` returns: owns and opens the run on entering; on leaving records how it ended, and gives it back."""
 
     def __init__(
-        self, keeper: Keeper, options: RunOptions, ttl: float | None, timeout: float | None, passing: Passing = nowhere
+        self,
+        keeper: Keeper,
+        options: RunOptions,
+        ttl: float | None,
+        timeout: float | None,
+        passing: Passing | None = None,
     ) -> None:
         self._keeper = keeper
         self._options = options
         self._ttl = ttl
         self._timeout = timeout
-        self._passing = passing
+        self._passing = passing or nowhere
         self._run: Run | None = None
 
     def __enter__(self) -> Run:

@@ -10,7 +10,8 @@ before any of them and breaks the network on command::
             ...  # what your code does at its gate
 
 Under pytest all of this comes as fixtures (``etcd``, ``keeper``, ``faults`` …, see `leasekeeper.testing.plugin`), and
-``assert_exclusive``, ``assert_fenced``, ``assert_pauses`` and ``assert_resumes`` say what went wrong.
+``assert_exclusive``, ``assert_fenced``, ``assert_pauses`` and ``assert_resumes`` say what went wrong. ``failpoints`` end a
+program at one exact point of a run's step; `leasekeeper.testing.outside` is a world whose own ledger tells what it then did.
 
 Nothing here stands in for etcd: every server is a real one, found by ``find_etcd()`` or named by ``LEASEKEEPER_ETCD``.
 What ends with the ``with`` statement ends, on Linux, with a killed test run too. The names below are loaded when they are
@@ -23,6 +24,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from leasekeeper.testing import failpoints
     from leasekeeper.testing.binary import EtcdBinary, find_etcd
     from leasekeeper.testing.cluster import EtcdCluster
     from leasekeeper.testing.exclusive import History, Span, assert_exclusive
@@ -57,6 +59,7 @@ __all__ = [
     "assert_fenced",
     "assert_pauses",
     "assert_resumes",
+    "failpoints",
     "find_etcd",
 ]
 
@@ -81,6 +84,7 @@ _HOME = {
     "assert_fenced": "fenced",
     "assert_pauses": "pauses",
     "assert_resumes": "pauses",
+    "failpoints": "failpoints",
     "find_etcd": "binary",
 }
 
@@ -90,7 +94,8 @@ if not TYPE_CHECKING:  # a type checker would take it for leave to ask for any n
     def __getattr__(name: str) -> object:
         if name not in _HOME:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+        module = import_module(f"{__name__}.{_HOME[name]}")
+        value = module if _HOME[name] == name else getattr(module, name)
         globals()[name] = value
         return value
 

@@ -204,8 +204,8 @@ class FaultProxy:
         for which ``match(message)`` is true; None takes any, also a heartbeat. When the server's
         answer to that very call reaches the proxy, which proves that the server has acted, it is
         thrown away, and ``then`` happens: ``reset`` resets this connection, and new ones work;
-        ``cut`` and ``blackhole`` do what those methods do, until ``heal()``. Wait for it with
-        ``Trip.wait``.
+        ``cut`` and ``blackhole`` do what those methods do, until ``heal()``; ``kill`` ends this very
+        process by SIGKILL, for a proxy in the process that is to die. Wait for it with ``Trip.wait``.
 
         Messages are read from HTTP/2 in plain text; one longer than a frame (16 KiB) is matched frame by frame. On any
         other connection, TLS above all, nothing can be read: there a trip with a ``match`` never strikes, and one

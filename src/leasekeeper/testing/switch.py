@@ -10,6 +10,7 @@ import copy
 import logging
 import os
 import selectors
+import signal
 import socket
 import threading
 import time
@@ -261,6 +262,8 @@ class Switch:
             self._drop(link)
         elif trip.then == "cut":
             self.cut(self.choose(None))
+        elif trip.then == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
         else:
             self.hold(self.choose(None), to_server=True, to_client=True)
 

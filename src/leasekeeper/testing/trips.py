@@ -13,7 +13,7 @@ from typing import Literal
 
 from leasekeeper.testing.frames import DATA, HEADERS, RST_STREAM, Frame, FrameReader
 
-Then = Literal["reset", "cut", "blackhole"]
+Then = Literal["reset", "cut", "blackhole", "kill"]
 Match = bytes | Callable[[bytes], bool] | None
 
 
