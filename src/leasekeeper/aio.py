@@ -12,17 +12,17 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import leasekeeper.observe  # noqa: F401 - it adds the observer that logs
 from leasekeeper.errors import LeaseLost, Misuse
 from leasekeeper.fencing import parse_token
-from leasekeeper.protocol import halt as halts
 from leasekeeper.protocol import inspect as look
 from leasekeeper.protocol import queue
 from leasekeeper.protocol.authority import State
 from leasekeeper.protocol.gate import lost
 from leasekeeper.protocol.keys import Claim, check_name
+from leasekeeper.runs.aio_keeping import AsyncKeepsRuns
 from leasekeeper.runtime.aio import on_thread
 from leasekeeper.runtime.core import ONCE_S, Core, check_timeout
 from leasekeeper.runtime.entering import EnteredAsync
@@ -37,11 +37,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack  # for type checkers alone, which all know it; Python has it from 3.11 on
 
     from leasekeeper.protocol.lend import Want
-    from leasekeeper.run_records import Receipt
-    from leasekeeper.runs.aio import AsyncRun, AsyncRunning
-    from leasekeeper.runs.options import Asked
     from leasekeeper.runtime.conduct import Passing
-    from leasekeeper.signing import SigningKey
     from leasekeeper.wire.environment import Settings
 
 __all__ = ["AsyncKeeper", "AsyncLease"]
@@ -190,7 +186,7 @@ class _Acquiring(EnteredAsync):
         await self._lease.__aexit__(kind, error, trace)
 
 
-class AsyncKeeper:
+class AsyncKeeper(AsyncKeepsRuns):
     """Acquires leases on names in etcd and keeps them alive, for asyncio; arguments and guarantees as `Keeper`.
 
     Belongs to no event loop: it can be made at import and used from several loops.
@@ -272,58 +268,6 @@ class AsyncKeeper:
         task = asyncio.current_task()
         lease._acquired(want.since, weakref.ref(task) if task is not None else lambda: None)
         return lease
-
-    # ------------------------------------------------------------ runs
-
-    def run(
-        self,
-        workflow: str,
-        *,
-        id: str,  # noqa: A002 - the run's own word
-        ttl: float | None = None,
-        timeout: float | None = None,
-        **asked: Unpack[Asked],
-    ) -> AsyncRunning:
-        """An async context manager that owns run ``workflow/id`` and begins or resumes it; see `Keeper.run`."""
-        from leasekeeper.runs.aio import AsyncRunning
-        from leasekeeper.runs.options import options
-
-        self._core.want(workflow, ttl, timeout, "")
-        return AsyncRunning(self, options(workflow, id=id, **asked), ttl, timeout, self._passing)
-
-    async def halt(self, scope: str, reason: str = "") -> int:
-        """Let no step begin in a scope from now on; see `Keeper.halt`."""
-        revision: int = await self._core.arun(halts.halt(self._core.ctx, scope, reason, self._core.until()))
-        return revision
-
-    async def unhalt(self, scope: str) -> bool:
-        """End the halt of just this scope: whether there was one."""
-        found: bool = await self._core.arun(halts.unhalt(self._core.ctx, scope, self._core.until()))
-        return found
-
-    async def halts(self) -> list[halts.Halt]:
-        """The halts that stand."""
-        found: list[halts.Halt] = await self._core.arun(halts.read_all(self._core.ctx, self._core.until()))
-        return found
-
-    async def resolve(
-        self,
-        run: str | AsyncRun,
-        step: str | None = None,
-        *,
-        applied: bool | None = None,
-        evidence: object,
-        result: object = None,
-        signer: SigningKey | Literal["env"] | None = "env",
-    ) -> Receipt:
-        """Say, as an operator, that a step in doubt was applied, or that it was not; see `Keeper.resolve`."""
-        from leasekeeper.protocol.resolve import resolve
-        from leasekeeper.runs.operator import run_keys, word
-
-        said = word(step, applied=applied, evidence=evidence, result=result, signer=signer)
-        keys = run_keys(self._core.ctx.keys, run)
-        receipt: Receipt = await self._core.arun(resolve(self._core.ctx, keys, said, self._core.until()))
-        return receipt
 
     # ------------------------------------------------------------ looking
 

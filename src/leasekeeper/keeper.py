@@ -7,15 +7,15 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import leasekeeper.observe  # noqa: F401 - it adds the observer that logs
 from leasekeeper.errors import LeaseLost, Misuse
 from leasekeeper.fencing import parse_token
-from leasekeeper.protocol import halt as halts
 from leasekeeper.protocol import inspect as look
 from leasekeeper.protocol import queue
 from leasekeeper.protocol.keys import Claim, check_name
+from leasekeeper.runs.keeping import KeepsRuns
 from leasekeeper.runtime.core import ONCE_S, Core, check_timeout
 from leasekeeper.runtime.entering import EnteredPlain
 from leasekeeper.runtime.held import Held, attach, current_thread_ref
@@ -27,11 +27,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack  # for type checkers alone, which all know it; Python has it from 3.11 on
 
     from leasekeeper.protocol.lend import Want
-    from leasekeeper.run_records import Receipt
-    from leasekeeper.runs.options import Asked
-    from leasekeeper.runs.run import Run, Running
     from leasekeeper.runtime.conduct import Passing
-    from leasekeeper.signing import SigningKey
     from leasekeeper.wire.environment import Settings
 
 __all__ = ["Keeper", "Lease"]
@@ -141,7 +137,7 @@ class _Acquiring(EnteredPlain):
         self._lease.__exit__(kind, error, trace)
 
 
-class Keeper:
+class Keeper(KeepsRuns):
     """Acquires leases on names in etcd and keeps them alive.
 
     Makes no I/O and starts no thread before first use. Safe to share between threads. After a fork the parent's goes on; the
@@ -256,91 +252,6 @@ class Keeper:
         lease = Lease(self._core, authority)
         lease._acquired(want.since, current_thread_ref())
         return lease
-
-    # ------------------------------------------------------------ runs
-
-    def run(
-        self,
-        workflow: str,
-        *,
-        id: str,  # noqa: A002 - the run's own word
-        ttl: float | None = None,
-        timeout: float | None = None,
-        **asked: Unpack[Asked],
-    ) -> Running:
-        """A context manager that owns run ``workflow/id`` and begins it, or goes on where its last owner left it.
-
-        Leaving the block without an exception finishes the run. After one it can be resumed, here or elsewhere, by the same
-        call: what was recorded is not done again. ``asked`` is described at `leasekeeper.runs.options.Asked`.
-
-        Args:
-            workflow: what kind of run it is.
-            id: which one; both together name the lease ``run/<workflow>/<id>``.
-            ttl: as for `acquire`.
-            timeout: as for `acquire`.
-
-        Raises:
-            NotAcquired, Unavailable: as `acquire`, on entering.
-            InputChanged, RunPruned, Quarantined, CorruptState, RunRewound, SigningKeyMissing: on entering; see
-                `leasekeeper.run_errors`.
-        """
-        from leasekeeper.runs.options import options
-        from leasekeeper.runs.run import Running
-
-        self._core.want(workflow, ttl, timeout, "")
-        return Running(self, options(workflow, id=id, **asked), ttl, timeout, self._passing)
-
-    def halt(self, scope: str, reason: str = "") -> int:
-        """Let no step begin in a scope from now on: the etcd revision after which none does.
-
-        Steps that were begun may end, and what came of them is recorded.
-
-        Args:
-            scope: ``*``, a run as ``workflow/id``, or the beginning of such followed by ``*``.
-            reason: shown to whoever is stopped by it.
-        """
-        revision: int = self._core.run(halts.halt(self._core.ctx, scope, reason, self._core.until()))
-        return revision
-
-    def unhalt(self, scope: str) -> bool:
-        """End the halt of just this scope: whether there was one."""
-        found: bool = self._core.run(halts.unhalt(self._core.ctx, scope, self._core.until()))
-        return found
-
-    def halts(self) -> list[halts.Halt]:
-        """The halts that stand."""
-        found: list[halts.Halt] = self._core.run(halts.read_all(self._core.ctx, self._core.until()))
-        return found
-
-    def resolve(
-        self,
-        run: str | Run,
-        step: str | None = None,
-        *,
-        applied: bool | None = None,
-        evidence: object,
-        result: object = None,
-        signer: SigningKey | Literal["env"] | None = "env",
-    ) -> Receipt:
-        """Say, as an operator, that a step in doubt was applied, or that it was not: the record of it.
-
-        Applied: the step is done, with ``result``. Not applied: it will be called again, with the same idempotency key.
-
-        Args:
-            run: ``workflow/id``.
-            step: its key; None: lift the run's quarantine.
-            applied: which of the two.
-            evidence: what this rests on: text or JSON.
-            result: JSON, what the step returns from now on; with ``applied=True``.
-            signer: the key with which the run's records are signed; default: the environment's.
-        """
-        from leasekeeper.protocol.resolve import resolve
-        from leasekeeper.runs.operator import run_keys, word
-
-        said = word(step, applied=applied, evidence=evidence, result=result, signer=signer)
-        keys = run_keys(self._core.ctx.keys, run)
-        receipt: Receipt = self._core.run(resolve(self._core.ctx, keys, said, self._core.until()))
-        return receipt
 
     # ------------------------------------------------------------ looking
 

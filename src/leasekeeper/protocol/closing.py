@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.append import Entry, append
 from leasekeeper.protocol.outcome import error_text
 from leasekeeper.protocol.receipt import Draft, plain
@@ -20,7 +21,9 @@ def finish(log: Log) -> Plan[Appended | None]:
     """Record that all is done; nothing is begun in this run from then on. None when it was finished before."""
     if log.head.status == "finished":
         return None
-    return (yield from append(log, Entry(Draft("finished", "", b"{}", log.ctx.new_nonce()), change=_finished)))
+    draft = Draft("finished", "", b"{}", log.ctx.new_nonce())
+    gone = m.delete(log.keys.unfinished)
+    return (yield from append(log, Entry(draft, puts=lambda _: (gone,), change=_finished)))
 
 
 def fail(log: Log, error: BaseException) -> Plan[Appended | None]:

@@ -239,7 +239,12 @@ def _begin(log: Log, meta: bytes, opening: Opening, until: float) -> Plan[bool]:
             m.absent(keys.head),
             m.absent(keys.record(1)),
         ),
-        success=(m.put(keys.meta, meta), m.put(keys.record(1), stored), m.put(keys.head, head.stored())),
+        success=(
+            m.put(keys.meta, meta),
+            m.put(keys.record(1), stored),
+            m.put(keys.head, head.stored()),
+            m.put(keys.unfinished, b""),
+        ),
         failure=(m.get(keys.record(1)), m.get(keys.head), m.get(ctx.keys.epoch)),
     )
     reply = yield from persist(TXN, request, now=ctx.now, until=until, strict=True)
@@ -328,7 +333,11 @@ def _take_over(
     if latest.key_id != log.writer.key_id:
         yield from append(log, _rotated(log, latest.key_id, opening))
     restarts = head.restarts + 1
-    entry = Entry(_opened(ctx, opening, head, restarts), change=lambda now: _owned_by(log, now, opening, restarts))
+    entry = Entry(
+        _opened(ctx, opening, head, restarts),
+        puts=lambda _: (m.put(keys.unfinished, b""),),
+        change=lambda now: _owned_by(log, now, opening, restarts),
+    )
     yield from append(log, entry)
     if restarts > opening.budget:
         yield from append(log, _quarantined(log, restarts))

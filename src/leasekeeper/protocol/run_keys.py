@@ -9,6 +9,7 @@
 ``run/<workflow>/<id>/ck/<name>``              a checkpoint; ``…/<name>/old/<version>`` as it was before a migration
 ``run/<workflow>/<id>/late/<12 digits>/…``     what an owner saw that had lost its lease: a hint, never authority
 ``run/<workflow>/<id>/blob/<sha256>/<n>``      pieces of a result too large for a record
+``unfinished/<workflow>/<id>``                 a run that is not finished: what workers look through; its value is empty
 ``halt/<scope>``                               a scope in which no step may begin
 ``tomb/<workflow>/<id>``                       a run that was pruned
 =============================================  =================================================================
@@ -23,7 +24,7 @@ from dataclasses import dataclass, field
 from leasekeeper.errors import ConfigError
 from leasekeeper.protocol.keys import Keys, check_name, escape, unescape
 
-__all__ = ["RunKeys", "RunName", "halts", "identity", "parse_run", "runs", "tomb"]
+__all__ = ["RunKeys", "RunName", "halts", "identity", "parse_run", "runs", "tomb", "unfinished"]
 
 SEQ_DIGITS = 12
 # A name may have 255 characters, and "/" and "%" take three when escaped: the lease's name has room for both parts.
@@ -83,6 +84,11 @@ def identity(keys: Keys) -> bytes:
     return f"{keys.root}identity".encode()
 
 
+def unfinished(keys: Keys, workflow: str) -> bytes:
+    """The prefix of a workflow's unfinished runs."""
+    return f"{keys.root}unfinished/{escape(workflow)}/".encode()
+
+
 def tomb(keys: Keys, name: RunName) -> bytes:
     """What is left of a pruned run."""
     return f"{keys.root}tomb/{name.text}".encode()
@@ -98,6 +104,7 @@ class RunKeys:
     meta: bytes = field(init=False)
     head: bytes = field(init=False)
     tomb: bytes = field(init=False)
+    unfinished: bytes = field(init=False)
 
     def __post_init__(self) -> None:
         root = f"{self.keys.root}run/{self.name.text}/"
@@ -105,6 +112,9 @@ class RunKeys:
         object.__setattr__(self, "meta", f"{root}meta".encode())
         object.__setattr__(self, "head", f"{root}head".encode())
         object.__setattr__(self, "tomb", tomb(self.keys, self.name))
+        object.__setattr__(
+            self, "unfinished", unfinished(self.keys, self.name.workflow) + escape(self.name.id).encode()
+        )
 
     @property
     def records(self) -> bytes:

@@ -191,7 +191,10 @@ class AsyncRunning(EnteredAsync):
         ttl: float | None,
         timeout: float | None,
         passing: Passing | None = None,
+        *,
+        lease: AsyncLease | None = None,
     ) -> None:
+        self._lease = lease
         self._keeper = keeper
         self._options = options
         self._ttl = ttl
@@ -203,8 +206,9 @@ class AsyncRunning(EnteredAsync):
         if self._run is not None:
             raise Misuse("this run() was entered already: call keeper.run(...) anew")
         options = self._options
-        await aasked_first(self._keeper._core, options)
-        lease = await self._keeper.acquire(options.name.lease, ttl=self._ttl, timeout=self._timeout)
+        if (lease := self._lease) is None:
+            await aasked_first(self._keeper._core, options)
+            lease = await self._keeper.acquire(options.name.lease, ttl=self._ttl, timeout=self._timeout)
         self._run = await self._opened(lease)
         return self._run
 

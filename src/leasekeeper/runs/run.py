@@ -237,7 +237,10 @@ class Running(EnteredPlain):
         ttl: float | None,
         timeout: float | None,
         passing: Passing | None = None,
+        *,
+        lease: Lease | None = None,
     ) -> None:
+        self._lease = lease
         self._keeper = keeper
         self._options = options
         self._ttl = ttl
@@ -249,8 +252,9 @@ class Running(EnteredPlain):
         if self._run is not None:
             raise Misuse("this run() was entered already: call keeper.run(...) anew")
         options = self._options
-        asked_first(self._keeper._core, options)
-        lease = self._keeper.acquire(options.name.lease, ttl=self._ttl, timeout=self._timeout)
+        if (lease := self._lease) is None:
+            asked_first(self._keeper._core, options)
+            lease = self._keeper.acquire(options.name.lease, ttl=self._ttl, timeout=self._timeout)
         self._run = self._opened(lease)
         return self._run
 

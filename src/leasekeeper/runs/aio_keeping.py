@@ -1,0 +1,112 @@
+"""What a keeper does with runs, under asyncio: own them, have them worked on, halt them, resolve what is in doubt.
+
+Apart from the keeper's leases, which are all that many a program uses: of what runs are made, nothing is loaded before first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Literal, cast
+
+from leasekeeper.protocol import halt as halts
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # for type checkers alone, which all know it; Python has it from 3.11 on
+
+    from leasekeeper.aio import AsyncKeeper
+    from leasekeeper.run_records import Receipt
+    from leasekeeper.runs.aio import AsyncRun, AsyncRunning
+    from leasekeeper.runs.aio_worker import AsyncWorker
+    from leasekeeper.runs.options import Asked
+    from leasekeeper.runtime.conduct import Passing
+    from leasekeeper.runtime.core import Core
+    from leasekeeper.signing import SigningKey
+
+__all__ = ["AsyncKeepsRuns"]
+
+
+class AsyncKeepsRuns:
+    """The part of an `AsyncKeeper` that knows runs."""
+
+    _core: Core
+    _passing: Passing | None
+
+    def run(
+        self,
+        workflow: str,
+        *,
+        id: str,  # noqa: A002 - the run's own word
+        ttl: float | None = None,
+        timeout: float | None = None,
+        **asked: Unpack[Asked],
+    ) -> AsyncRunning:
+        """An async context manager that owns run ``workflow/id`` and begins or resumes it; see `Keeper.run`."""
+        from leasekeeper.runs.aio import AsyncRunning
+        from leasekeeper.runs.options import options
+
+        self._core.want(workflow, ttl, timeout, "")
+        return AsyncRunning(cast("AsyncKeeper", self), options(workflow, id=id, **asked), ttl, timeout, self._passing)
+
+    def worker(
+        self,
+        resume: Mapping[str, Callable[[AsyncRun], Awaitable[object]]],
+        *,
+        concurrency: int = 1,
+        every: float | str = 2.0,
+        ttl: float | None = None,
+        **asked: Unpack[Asked],
+    ) -> AsyncWorker:
+        """A worker that goes on with unfinished runs whose lease is free, started by its ``run``; see `Keeper.worker`."""
+        from leasekeeper.runs.aio_worker import AsyncWorker
+
+        return AsyncWorker(
+            cast("AsyncKeeper", self), resume, concurrency=concurrency, every=every, ttl=ttl, asked=asked
+        )
+
+    async def begin(
+        self,
+        workflow: str,
+        *,
+        id: str,  # noqa: A002 - the run's own word
+        ttl: float | None = None,
+        **asked: Unpack[Asked],
+    ) -> bool:
+        """Begin a run and leave it to a worker: whether it was new. See `Keeper.begin`."""
+        from leasekeeper.runs.beginning import abegun
+        from leasekeeper.runs.options import options
+
+        return await abegun(cast("AsyncKeeper", self), options(workflow, id=id, **asked), ttl)
+
+    async def halt(self, scope: str, reason: str = "") -> int:
+        """Let no step begin in a scope from now on; see `Keeper.halt`."""
+        revision: int = await self._core.arun(halts.halt(self._core.ctx, scope, reason, self._core.until()))
+        return revision
+
+    async def unhalt(self, scope: str) -> bool:
+        """End the halt of just this scope: whether there was one."""
+        found: bool = await self._core.arun(halts.unhalt(self._core.ctx, scope, self._core.until()))
+        return found
+
+    async def halts(self) -> list[halts.Halt]:
+        """The halts that stand."""
+        found: list[halts.Halt] = await self._core.arun(halts.read_all(self._core.ctx, self._core.until()))
+        return found
+
+    async def resolve(
+        self,
+        run: str | AsyncRun,
+        step: str | None = None,
+        *,
+        applied: bool | None = None,
+        evidence: object,
+        result: object = None,
+        signer: SigningKey | Literal["env"] | None = "env",
+    ) -> Receipt:
+        """Say, as an operator, that a step in doubt was applied, or that it was not; see `Keeper.resolve`."""
+        from leasekeeper.protocol.resolve import resolve
+        from leasekeeper.runs.operator import run_keys, word
+
+        said = word(step, applied=applied, evidence=evidence, result=result, signer=signer)
+        keys = run_keys(self._core.ctx.keys, run)
+        receipt: Receipt = await self._core.arun(resolve(self._core.ctx, keys, said, self._core.until()))
+        return receipt

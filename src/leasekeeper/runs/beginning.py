@@ -1,0 +1,58 @@
+"""Beginning a run for somebody else to do: it is recorded with its input, and left without an owner."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from leasekeeper.protocol import messages as m
+from leasekeeper.protocol.opening import read_meta
+from leasekeeper.protocol.plan import TXN, Plan, persist
+from leasekeeper.protocol.receipt import digest
+from leasekeeper.protocol.run_keys import RunKeys
+from leasekeeper.run_errors import InputChanged
+from leasekeeper.runs.aio import AsyncRunning
+from leasekeeper.runs.run import Running
+
+if TYPE_CHECKING:
+    from leasekeeper.aio import AsyncKeeper
+    from leasekeeper.keeper import Keeper
+    from leasekeeper.runs.options import RunOptions
+
+__all__ = ["abegun", "begun"]
+
+
+def begun(keeper: Keeper, options: RunOptions, ttl: float | None) -> bool:
+    """Begin a run unless it was begun, or somebody is just about it: whether it was done here."""
+    if keeper._core.run(_is_there(keeper._core, options)):
+        return False
+    lease = keeper.try_acquire(options.name.lease, ttl=ttl)
+    if lease is None:
+        return False
+    run = Running(keeper, options, ttl, None, lease=lease).__enter__()
+    lease.release()
+    return not run.resumed
+
+
+async def abegun(keeper: AsyncKeeper, options: RunOptions, ttl: float | None) -> bool:
+    """`begun` under asyncio."""
+    if await keeper._core.arun(_is_there(keeper._core, options)):
+        return False
+    lease = await keeper.try_acquire(options.name.lease, ttl=ttl)
+    if lease is None:
+        return False
+    run = await AsyncRunning(keeper, options, ttl, None, lease=lease).__aenter__()
+    await lease.release()
+    return not run.resumed
+
+
+def _is_there(core: Any, options: RunOptions) -> Plan[bool]:
+    """Whether it was begun before; InputChanged when that was with other input."""
+    keys = RunKeys(core.ctx.keys, options.name)
+    reply = yield from persist(TXN, m.read_only((m.get(keys.meta),)), now=core.now, until=core.until())
+    kvs = m.range_kvs(reply, 0)
+    if not kvs:
+        return False
+    meta = read_meta(kvs[0].value, keys.meta.decode())
+    if options.input is not None and options.input != meta.input and options.generation in (None, meta.gen):
+        raise InputChanged(run=keys.name.text, recorded=digest(meta.input), given=digest(options.input))
+    return True

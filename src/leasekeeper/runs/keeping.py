@@ -1,0 +1,156 @@
+"""What a keeper does with runs: own them, have them worked on, halt them, resolve what is in doubt.
+
+Apart from the keeper's leases, which are all that many a program uses: of what runs are made, nothing is loaded before first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Literal, cast
+
+from leasekeeper.protocol import halt as halts
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # for type checkers alone, which all know it; Python has it from 3.11 on
+
+    from leasekeeper.keeper import Keeper
+    from leasekeeper.run_records import Receipt
+    from leasekeeper.runs.options import Asked
+    from leasekeeper.runs.run import Run, Running
+    from leasekeeper.runs.worker import Worker
+    from leasekeeper.runtime.conduct import Passing
+    from leasekeeper.runtime.core import Core
+    from leasekeeper.signing import SigningKey
+
+__all__ = ["KeepsRuns"]
+
+
+class KeepsRuns:
+    """The part of a `Keeper` that knows runs."""
+
+    _core: Core
+    _passing: Passing | None
+
+    def run(
+        self,
+        workflow: str,
+        *,
+        id: str,  # noqa: A002 - the run's own word
+        ttl: float | None = None,
+        timeout: float | None = None,
+        **asked: Unpack[Asked],
+    ) -> Running:
+        """A context manager that owns run ``workflow/id`` and begins it, or goes on where its last owner left it.
+
+        Leaving the block without an exception finishes the run. After one it can be resumed, here or elsewhere, by the same
+        call: what was recorded is not done again. ``asked`` is described at `leasekeeper.runs.options.Asked`.
+
+        Args:
+            workflow: what kind of run it is.
+            id: which one; both together name the lease ``run/<workflow>/<id>``.
+            ttl: as for `acquire`.
+            timeout: as for `acquire`.
+
+        Raises:
+            NotAcquired, Unavailable: as `acquire`, on entering.
+            InputChanged, RunPruned, Quarantined, CorruptState, RunRewound, SigningKeyMissing: on entering; see
+                `leasekeeper.run_errors`.
+        """
+        from leasekeeper.runs.options import options
+        from leasekeeper.runs.run import Running
+
+        self._core.want(workflow, ttl, timeout, "")
+        return Running(cast("Keeper", self), options(workflow, id=id, **asked), ttl, timeout, self._passing)
+
+    def worker(
+        self,
+        resume: Mapping[str, Callable[[Run], object]],
+        *,
+        concurrency: int = 1,
+        every: float | str = 2.0,
+        ttl: float | None = None,
+        **asked: Unpack[Asked],
+    ) -> Worker:
+        """A worker that goes on with unfinished runs whose lease is free; started by ``with`` or by its ``run``.
+
+        Args:
+            resume: workflow to the function that is given the run: ``{"order": order_main}``. It gets on by what the run has
+                recorded, and finishes the run by returning.
+            concurrency: how many runs at once.
+            every: seconds between two looks for free runs, more or less; each look is two reads a workflow.
+            ttl: as for `acquire`.
+            asked: as for `run`; ``restarts`` is how many lives in a row without a step done a run may have.
+        """
+        from leasekeeper.runs.worker import Worker
+
+        return Worker(cast("Keeper", self), resume, concurrency=concurrency, every=every, ttl=ttl, asked=asked)
+
+    def begin(
+        self,
+        workflow: str,
+        *,
+        id: str,  # noqa: A002 - the run's own word
+        ttl: float | None = None,
+        **asked: Unpack[Asked],
+    ) -> bool:
+        """Begin a run and leave it to a worker: whether it was new.
+
+        False, and nothing is changed, when it was begun before, or is just being begun; InputChanged when it was with other
+        input. ``asked`` is as for `run`.
+        """
+        from leasekeeper.runs.beginning import begun
+        from leasekeeper.runs.options import options
+
+        return begun(cast("Keeper", self), options(workflow, id=id, **asked), ttl)
+
+    def halt(self, scope: str, reason: str = "") -> int:
+        """Let no step begin in a scope from now on: the etcd revision after which none does.
+
+        Steps that were begun may end, and what came of them is recorded.
+
+        Args:
+            scope: ``*``, a run as ``workflow/id``, or the beginning of such followed by ``*``.
+            reason: shown to whoever is stopped by it.
+        """
+        revision: int = self._core.run(halts.halt(self._core.ctx, scope, reason, self._core.until()))
+        return revision
+
+    def unhalt(self, scope: str) -> bool:
+        """End the halt of just this scope: whether there was one."""
+        found: bool = self._core.run(halts.unhalt(self._core.ctx, scope, self._core.until()))
+        return found
+
+    def halts(self) -> list[halts.Halt]:
+        """The halts that stand."""
+        found: list[halts.Halt] = self._core.run(halts.read_all(self._core.ctx, self._core.until()))
+        return found
+
+    def resolve(
+        self,
+        run: str | Run,
+        step: str | None = None,
+        *,
+        applied: bool | None = None,
+        evidence: object,
+        result: object = None,
+        signer: SigningKey | Literal["env"] | None = "env",
+    ) -> Receipt:
+        """Say, as an operator, that a step in doubt was applied, or that it was not: the record of it.
+
+        Applied: the step is done, with ``result``. Not applied: it will be called again, with the same idempotency key.
+
+        Args:
+            run: ``workflow/id``.
+            step: its key; None: lift the run's quarantine.
+            applied: which of the two.
+            evidence: what this rests on: text or JSON.
+            result: JSON, what the step returns from now on; with ``applied=True``.
+            signer: the key with which the run's records are signed; default: the environment's.
+        """
+        from leasekeeper.protocol.resolve import resolve
+        from leasekeeper.runs.operator import run_keys, word
+
+        said = word(step, applied=applied, evidence=evidence, result=result, signer=signer)
+        keys = run_keys(self._core.ctx.keys, run)
+        receipt: Receipt = self._core.run(resolve(self._core.ctx, keys, said, self._core.until()))
+        return receipt
