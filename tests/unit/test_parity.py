@@ -29,7 +29,7 @@ def public(kind: type) -> set[str]:
 
 def plain(annotation: object) -> str:
     """An annotation as it reads without asyncio."""
-    return re.sub(r"\bAsync(?=[A-Z])", "", str(annotation))
+    return re.sub(r"\bAwaitable\[(\w+)\]", r"\1", re.sub(r"\bAsync(?=[A-Z])", "", str(annotation)))
 
 
 def shape(method: object) -> list[tuple[str, object, object, str]]:
