@@ -53,6 +53,7 @@ class Author:
     key: SigningKey | None = None
     namespace_id: str = NAMESPACE_ID
     run: tuple[str, str] = RUN
+    gen: int = 1
     stored: list[bytes] = field(default_factory=list)
     prev: str = FIRST_PREV
 
@@ -62,7 +63,7 @@ class Author:
         writer = Writer(
             workflow=self.run[0],
             id=self.run[1],
-            gen=1,
+            gen=self.gen,
             namespace_id=self.namespace_id,
             token=7,
             claim="c" * 32,

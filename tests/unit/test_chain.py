@@ -317,12 +317,13 @@ def test_what_was_signed_for_another_purpose_is_no_record() -> None:
 
 
 def test_records_from_elsewhere_are_named() -> None:
-    """A22: a record of another namespace or run is bad, however well signed and chained, and spoils nothing before it."""
+    """A22: a record of another namespace, run or generation is bad, however well signed, and spoils nothing before it."""
     for signed in ("unsigned", "hmac"):
         for name, value, kind in (
             ("namespace_id", "0c" * 16, "other environment"),
             ("run", ("order", "order-43"), "other run"),
             ("run", ("orders", "order-42"), "other run"),
+            ("gen", 2, "other run"),
         ):
             key = signing(signed)
             author = Author(key)
@@ -335,7 +336,9 @@ def test_records_from_elsewhere_are_named() -> None:
             elsewhere = Author(key)
             setattr(elsewhere, name, value)
             elsewhere.write()
-            verdict = verify_chain(placed(elsewhere.stored), ring=ring_of(key), namespace_id=NAMESPACE_ID, run=RUN)
+            verdict = verify_chain(
+                placed(elsewhere.stored), ring=ring_of(key), namespace_id=NAMESPACE_ID, run=RUN, gen=1
+            )
             assert found(verdict) == (0, 1, kind)
             # One that does not even follow accuses nothing but itself.
             author.stored[2] = rewritten(author.stored[2], lambda body: body.update(prev="ab" * 32), key)
@@ -555,6 +558,7 @@ def test_the_attested_head_is_the_last_before_what_was_tampered_with() -> None:
         anchors = [(at, "ab" * 32)]
         assert attested_head(placed(stored), ring=ring, namespace_id=NAMESPACE_ID, anchors=anchors) == at - 1
     assert attested_head(placed(stored), ring=ring, namespace_id="0c" * 16) == 0
+    assert attested_head(placed(stored), ring=ring, namespace_id=NAMESPACE_ID, gen=2) == 0
     assert attested_head(placed(chain(3)), ring=ring, namespace_id=NAMESPACE_ID) == 0
 
 

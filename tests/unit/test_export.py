@@ -343,7 +343,9 @@ def test_a_changed_header_accuses_no_record(signed: bool) -> None:
         changed = header_of(stored, **fields).line()
         assert found(b"".join([changed, *lines[1:]]), key) == (3, None, "changed")
     if key is None:
-        assert found(resealed([header_of(stored, id="other").line(), *lines[1:-1]], None)) == (3, None, "other run")
+        for other in ({"id": "other"}, {"workflow": "other"}, {"gen": 2}):
+            named = header_of(stored, **other).line()
+            assert found(resealed([named, *lines[1:-1]], None)) == (3, None, "other run")
         elsewhere = header_of(stored, namespace_id="0c" * 16).line()
         assert found(resealed([elsewhere, *lines[1:-1]], None)) == (3, None, "other environment")
 
@@ -353,6 +355,7 @@ def test_an_expected_run_and_namespace_are_asked_of_the_records() -> None:
     data = exported(chain(3))
     assert found(data, namespace_id="0c" * 16) == (0, 1, "other environment")
     assert found(data, run=("order", "other")) == (0, 1, "other run")
+    assert found(data, gen=2) == (0, 1, "other run")
 
 
 def respelled(line: bytes) -> bytes:

@@ -80,6 +80,7 @@ class ChainCheck:
         ring: the keys to believe. None: signatures are not looked at, only which key is named.
         namespace_id: the namespace that the records must come from; None: that of the first record.
         run: ``(workflow, id)``; None: those of the first record.
+        gen: the run's generation; None: that of the first record.
     """
 
     def __init__(
@@ -90,12 +91,14 @@ class ChainCheck:
         ring: Ring | None = None,
         namespace_id: str | None = None,
         run: tuple[str, str] | None = None,
+        gen: int | None = None,
     ) -> None:
         self._head = head
         self._anchors = _by_number(anchors)
         self._ring = ring
         self._namespace_id = namespace_id
         self._run = run
+        self._gen = gen
         self._last: Receipt | None = None
         self._before = FIRST_PREV
         self._fault: Fault | None = None
@@ -283,6 +286,8 @@ class ChainCheck:
             return "other environment", f"it was written in namespace {receipt.namespace_id!r}"
         if self._run not in (None, (receipt.workflow, receipt.id)):
             return "other run", f"it belongs to {receipt.run}"
+        if self._gen not in (None, receipt.gen):
+            return "other run", f"it belongs to generation {receipt.gen} of {receipt.run}, not {self._gen}"
         return None
 
     def _unsigned_or_forged(self, receipt: Receipt) -> tuple[BadKind, str] | None:
@@ -308,7 +313,7 @@ class ChainCheck:
     def _accept(self, receipt: Receipt) -> None:
         self._before, self._last = self._link, receipt
         self._namespace_id = receipt.namespace_id
-        self._run = (receipt.workflow, receipt.id)
+        self._run, self._gen = (receipt.workflow, receipt.id), receipt.gen
         if receipt.key_id and len(self._keys) < TOLD_MAX:
             self._keys.setdefault(receipt.key_id, receipt.seq)
         self._key_id = receipt.key_id
@@ -332,9 +337,10 @@ def verify_chain(
     ring: Ring | None = None,
     namespace_id: str | None = None,
     run: tuple[str, str] | None = None,
+    gen: int | None = None,
 ) -> Verdict:
     """How far a chain can be believed; the arguments are those of `ChainCheck`."""
-    check = ChainCheck(head=head, anchors=anchors, ring=ring, namespace_id=namespace_id, run=run)
+    check = ChainCheck(head=head, anchors=anchors, ring=ring, namespace_id=namespace_id, run=run, gen=gen)
     for seq, stored in records:
         check.feed(seq, stored)
     return check.close()
@@ -348,12 +354,14 @@ def attested_head(
     head: Point | None = None,
     anchors: Iterable[Point] = (),
     run: tuple[str, str] | None = None,
+    gen: int | None = None,
 ) -> int:
     """The number of the last record up to which everything speaks for the run, in this environment; 0: none.
 
     Chain, signatures, namespace and, where they are given, head and anchors: with a record tampered with at n it is n - 1.
     """
-    return verify_chain(records, ring=ring, namespace_id=namespace_id, head=head, anchors=anchors, run=run).verified
+    verdict = verify_chain(records, ring=ring, namespace_id=namespace_id, head=head, anchors=anchors, run=run, gen=gen)
+    return verdict.verified
 
 
 def _read(stored: bytes, where: str) -> tuple[Receipt | None, str]:

@@ -193,6 +193,7 @@ def verify_export(
     anchors: Iterable[Point] = (),
     namespace_id: str | None = None,
     run: tuple[str, str] | None = None,
+    gen: int | None = None,
 ) -> Verdict:
     """How far an export can be believed, by itself and the keys that are given.
 
@@ -205,8 +206,9 @@ def verify_export(
         anchors: numbers and hashes of records that somebody remembers.
         namespace_id: the namespace that the records must come from; None: that of the first record.
         run: ``(workflow, id)``; None: those of the first record.
+        gen: the run's generation; None: that of the first record.
     """
-    check = ChainCheck(anchors=anchors, ring=ring, namespace_id=namespace_id, run=run)
+    check = ChainCheck(anchors=anchors, ring=ring, namespace_id=namespace_id, run=run, gen=gen)
     return _verified(stream, check, lambda receipt: None)
 
 
@@ -298,12 +300,12 @@ def _by_the_file(export: Export, check: ChainCheck, broken: CorruptState | None)
 def _by_the_header(header: Header, check: ChainCheck, head: Point | str, at_head: str) -> Verdict:
     """The verdict on a file that is as it was written: whether the run was whole when it was exported."""
     verdict, last = check.close(), check.last
-    if last is not None and last.namespace_id != header.namespace_id:
-        return _of_the_file(verdict, "other environment", "the header names another namespace than the records")
-    if last is not None and (last.workflow, last.id) != (header.workflow, header.id):
-        return _of_the_file(verdict, "other run", "the header names another run than the records")
     if isinstance(head, str):
         return _of_the_file(verdict, "corrupt", head) if last is not None or header.head else verdict
+    if last is not None and last.namespace_id != header.namespace_id:
+        return _of_the_file(verdict, "other environment", "the header names another namespace than the records")
+    if last is not None and (last.workflow, last.id, last.gen) != (header.workflow, header.id, header.gen):
+        return _of_the_file(verdict, "other run", "the header names another run or generation than the records")
     if head[0] < verdict.verified:
         before = replace(verdict, verified=head[0], hash=at_head)
         return _cut_off(before, f"the head was set back: it ends at record {head[0]}")
