@@ -274,6 +274,19 @@ def test_a_file_that_others_may_write_is_refused(path: Path, mode: int) -> None:
         open_anchor(path)
 
 
+def test_a_file_of_somebody_else_is_read_and_not_written(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose owner is another user, who could change what is written, is no place to write; an auditor may read it."""
+    tell(open_anchor(path), 1)
+    if os.geteuid() == 0:
+        os.chown(path, 12_345, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 12_345)
+    anchor = open_anchor(path)
+    assert anchor.last(RUN, 1) == head(1)
+    with pytest.raises(ConfigError, match="of user"):
+        tell(anchor, 2)
+
+
 def test_a_new_file_is_private(path: Path, anchor: FileAnchor) -> None:
     """The file is its owner's alone, whatever the process's mask is."""
     old = os.umask(0)

@@ -143,6 +143,16 @@ def test_damage_shows_and_is_mended_by_the_next_put(blobs: DirectoryBlobs, tmp_p
     assert blobs.get(DIGEST) == DATA
 
 
+def test_more_than_the_largest_value_is_no_value(blobs: DirectoryBlobs, tmp_path: Path) -> None:
+    """B13: The right bytes with one behind them, in a file of more than 8 MiB, are not the right bytes."""
+    data = b"x" * VALUE_MAX
+    blobs.put(digest_of(data), data)
+    with only_file(tmp_path).open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(CorruptState):
+        blobs.get(digest_of(data))
+
+
 def test_a_pipe_in_place_of_a_file_hangs_nobody(blobs: DirectoryBlobs, tmp_path: Path) -> None:
     """What is no file is CorruptState at once, not a wait for somebody to write into it."""
     (tmp_path / DIGEST[:2]).mkdir()
