@@ -11,8 +11,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from leasekeeper.canonical import canonical
-from leasekeeper.errors import Misuse
+from leasekeeper.errors import Misuse, StopWork
 from leasekeeper.protocol import outcome as outcomes
 from leasekeeper.protocol.append import Entry, Fenced, Unexpected, append
 from leasekeeper.protocol.checkpoint import check_expected
@@ -25,8 +24,8 @@ from leasekeeper.protocol.pointer import read_pointer
 from leasekeeper.protocol.receipt import plain
 from leasekeeper.protocol.recorded import outcome_of
 from leasekeeper.protocol.stop import conflict, doubt
-from leasekeeper.run_errors import NotApplied
-from leasekeeper.run_records import Answered, Observed
+from leasekeeper.run_errors import Conflict, NotApplied, StaleCheckpoint
+from leasekeeper.run_records import Observed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,15 +91,13 @@ def intend(life: Incarnation, spec: Spec, pointer: Pointer, seen: Observed | Non
         size=len(made.data),
     )
     appended = yield Talk(append(log, entry), kind)
-    if life.drained and life.anchor is not None:
-        yield Invoke(life.anchor, "anchor")
     return outcomes.moved(pointer.begun(appended.seq), appended.revision)
 
 
 def act(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen_s: float) -> Conduct[Any]:
     """The gate, the call, the postcondition, the outcome; the intent is recorded."""
     now = life.log.ctx.now
-    seen_s = yield from _come_to_the_gate(life, spec, calls, pointer, seen_s)
+    seen_s = yield from _ready(life, spec, calls, pointer, seen_s)
     handle = calls.handle(pointer)
     began_s = now()
     yield Tell("called", spec.key, spec.kind, repeated=pointer.attempts > 1, window_s=began_s - seen_s)
@@ -109,18 +106,34 @@ def act(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen_s: f
     except NotApplied as error:
         yield from _raised(life, spec, pointer, error, applied=False)
         raise
-    except Exception as error:
+    except (Exception, StopWork) as error:
         yield from _raised(life, spec, pointer, error, applied=None)
         raise
     took_ms = int((now() - began_s) * 1000)
-    about = b"null"
-    if isinstance(result, Answered):
-        about = canonical(dict(result.about), "Answered.about", big="text")
-        result = result.value
-    if calls.verify is not None and not (yield from holds(life, spec, calls, handle, result)):
+    result, about = outcomes.taken_apart(result)
+    try:
+        held = calls.verify is None or (yield from holds(life, spec, calls, handle, result))
+    except (Exception, StopWork) as error:
+        yield from _raised(life, spec, pointer, error, applied=None, asking="verify")
+        raise
+    if not held:
         raise (yield from doubt(life, spec, pointer, "the effect returned, and its postcondition does not hold"))
     post = "unverified" if calls.verify is None else "verified"
     return (yield from record_outcome(life, spec, calls, pointer, result, post=post, ms=took_ms, about=about))
+
+
+def _ready(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen_s: float) -> Conduct[float]:
+    """Until the call may be made: when the preflight was asked. What fails before the first call surely applied nothing."""
+    try:
+        if life.drained and life.anchor is not None:
+            yield Invoke(life.anchor, "anchor")
+        return (yield from _come_to_the_gate(life, spec, calls, pointer, seen_s))
+    except Conflict:
+        raise  # it is recorded
+    except Exception as error:
+        first = pointer.attempts <= 1
+        yield from _raised(life, spec, pointer, error, applied=False if first else None, asking="preflight")
+        raise
 
 
 def _come_to_the_gate(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen_s: float) -> Conduct[float]:
@@ -159,11 +172,17 @@ def _pause() -> Plan[None]:
 
 
 def _raised(
-    life: Incarnation, spec: Spec, pointer: Pointer, error: Exception, *, applied: bool | None
+    life: Incarnation,
+    spec: Spec,
+    pointer: Pointer,
+    error: BaseException,
+    *,
+    applied: bool | None,
+    asking: str = "effect",
 ) -> Conduct[None]:
-    """Leave what the effect raised; by itself it says nothing of what happened, unless it is `NotApplied`."""
+    """Leave what was raised; by itself it says nothing of what happened, unless it is known that nothing did."""
     log, key = life.log, life.log.keys.step(spec.key)
-    data = plain({"applied": applied, "intent": pointer.intent, **outcomes.error_text(error)})
+    data = plain({"applied": applied, "asking": asking, "intent": pointer.intent, **outcomes.error_text(error)})
     made = draft(life, spec, "raised", data)
     turned = pointer if applied is None else pointer.turned("cleared")
     entry = Entry(made, puts=lambda _: (put(key, turned),), expects=((key, pointer.mod_revision),))
@@ -187,33 +206,49 @@ def record_outcome(
     adopted: bool = False,
     about: bytes = b"null",
 ) -> Conduct[Any]:
-    """Record what a step came to, and give back what was recorded; evidence lands as long as authority can come back."""
+    """Record what a step came to, and give back what was recorded; evidence lands as long as authority can come back.
+
+    A checkpoint that cannot go with it is told after it has landed: what happened has happened.
+    """
     log = life.log
     told = outcomes.encode(result, spec.key)
-    change = calls.checkpoint(json.loads(told.text)) if calls.checkpoint and told.text is not None else None
-    data = outcomes.outcome_text(
-        spec,
-        pointer,
-        told,
-        post=post,
-        adopted=adopted,
-        ms=ms,
-        about=about,
-        checkpoint=b"null" if change is None else change.record,
-    )
-    made = draft(life, spec, "outcome", data)
+    change, refused = _change(calls, told)
+
+    def made() -> Draft:
+        record = b"null" if change is None else change.record
+        data = outcomes.outcome_text(
+            spec, pointer, told, post=post, adopted=adopted, ms=ms, about=about, checkpoint=record
+        )
+        return draft(life, spec, "outcome", data)
+
     try:
-        yield from outcomes.store(life, told)
-        other = yield from _land(life, spec, pointer, made, change)
+        yield from outcomes.store(life, told, 0 if change is None else len(change.record))
+        try:
+            other = yield from _land(life, spec, pointer, made(), change)
+        except StaleCheckpoint as error:
+            change, refused = None, error
+            other = yield from _land(life, spec, pointer, made(), change)
     except (Fenced, Fault):
-        yield from _late(log, pointer, made)
+        yield from _late(log, pointer, made())
         raise
     if life.anchor is not None:
         yield Invoke(life.anchor, "anchor")
+    if refused is not None:
+        raise refused
     if other is None:
         return outcomes.returned(told)
     receipt = yield Talk(outcome_of(log, spec.key, other, log.ctx.now() + READ_S), "find")
     return (yield from outcomes.value_of(life, receipt))
+
+
+def _change(calls: Calls, told: outcomes.Told) -> tuple[Change | None, Exception | None]:
+    """The checkpoint's change that goes with a result, or why there is none."""
+    if calls.checkpoint is None or told.text is None:
+        return None, None
+    try:
+        return calls.checkpoint(json.loads(told.text)), None
+    except Exception as error:  # noqa: BLE001 - it is raised once the outcome has landed
+        return None, error
 
 
 def _land(
@@ -247,7 +282,7 @@ def _outcome(made: Draft, key: bytes, pointer: Pointer, step: str, change: Chang
     expects = (*expects, (change.key, change.mod_revision))
 
     def puts(seq: int) -> tuple[Any, ...]:
-        return put(key, done("done", seq)), change.put(seq)
+        return put(key, done("done", seq)), change.put(seq), *change.also
 
     return Entry(made, puts, expects, _one_more(step), size=2 * size)
 

@@ -8,6 +8,7 @@ from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.append import Entry, append
 from leasekeeper.protocol.outcome import error_text
 from leasekeeper.protocol.receipt import Draft, plain
+from leasekeeper.run_errors import InDoubt
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.append import Appended, Log
@@ -18,9 +19,14 @@ __all__ = ["fail", "finish"]
 
 
 def finish(log: Log) -> Plan[Appended | None]:
-    """Record that all is done; nothing is begun in this run from then on. None when it was finished before."""
+    """Record that all is done; nothing is begun in this run from then on. None when it was finished before.
+
+    Raises InDoubt when a step of it waits for an operator.
+    """
     if log.head.status == "finished":
         return None
+    if log.head.doubts:
+        raise InDoubt(run=log.run, step=log.head.doubts[0], why="the run was to be finished with a step in doubt")
     draft = Draft("finished", "", b"{}", log.ctx.new_nonce())
     gone = m.delete(log.keys.unfinished)
     return (yield from append(log, Entry(draft, puts=lambda _: (gone,), change=_finished)))

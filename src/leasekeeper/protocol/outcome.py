@@ -21,6 +21,7 @@ from leasekeeper.protocol.limits import INLINE_MAX, VALUE_MAX
 from leasekeeper.protocol.plan import TXN, Plan, persist
 from leasekeeper.protocol.receipt import digest, plain, text_of
 from leasekeeper.run_errors import CorruptState, NotSerialisable, RecordTooLarge
+from leasekeeper.run_records import Answered
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.append import Log
@@ -37,6 +38,7 @@ RESULT_INLINE_MAX = INLINE_MAX - AROUND
 PIECE = 256 * 1024
 STORE_S = 30.0
 SEEN_MAX = 2 * 1024
+ABOUT_MAX = 4 * 1024
 TEXT_MAX = 500
 
 
@@ -49,10 +51,9 @@ class Told:
     refused: str = ""
     error: str = ""
 
-    @property
-    def inline(self) -> bool:
-        """Whether it stands in the record itself."""
-        return self.text is not None and len(self.text) <= RESULT_INLINE_MAX
+    def inline(self, beside: int) -> bool:
+        """Whether it stands in the record itself, where so many bytes stand beside it."""
+        return self.text is not None and len(self.text) + beside <= RESULT_INLINE_MAX
 
 
 def encode(result: Any, step: str) -> Told:
@@ -131,7 +132,7 @@ def outcome_text(
     """What an outcome says. ``ms`` is how long the call took."""
     if told.text is None:
         what = {"refused": plain({"kind": told.error, "why": told.refused[:TEXT_MAX]})}
-    elif told.inline:
+    elif told.inline(len(checkpoint) if checkpoint != b"null" else 0):
         what = {"result": told.text}
     else:
         what = {"blob": plain({"digest": told.digest, "size": len(told.text)})}
@@ -149,6 +150,16 @@ def outcome_text(
     )
 
 
+def taken_apart(result: Any) -> tuple[Any, bytes]:
+    """A result and what is worth knowing of it; where that cannot be recorded, why. Never fails: the call has been made."""
+    if not isinstance(result, Answered):
+        return result, b"null"
+    try:
+        return result.value, canonical(dict(result.about), "Answered.about", big="text", most=ABOUT_MAX)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the result counts more
+        return result.value, plain({"refused": error_text(error)})
+
+
 def error_text(error: BaseException) -> dict[str, str]:
     """An error for people: its kind and the beginning of its first line."""
     try:
@@ -162,9 +173,9 @@ def error_text(error: BaseException) -> dict[str, str]:
 # ---------------------------------------------------------------- large results
 
 
-def store(life: Incarnation, told: Told) -> Conduct[None]:
-    """Put a large result where its record will say it is; nothing for a small one."""
-    if told.text is None or told.inline:
+def store(life: Incarnation, told: Told, beside: int) -> Conduct[None]:
+    """Put a large result where its record will say it is; nothing for one that stands in it, with ``beside`` bytes more."""
+    if told.text is None or told.inline(beside):
         return
     blobs, text = life.blobs, told.text
     if blobs is not None:

@@ -20,6 +20,7 @@ from leasekeeper.protocol.incarnation import Calls, Incarnation, Spec
 from leasekeeper.protocol.keys import check_name
 from leasekeeper.protocol.limits import VALUE_MAX
 from leasekeeper.protocol.opening import open_run
+from leasekeeper.protocol.outcome import ABOUT_MAX
 from leasekeeper.protocol.receipt import digest
 from leasekeeper.protocol.recorded import Recorded
 from leasekeeper.protocol.run_keys import RunKeys
@@ -160,7 +161,7 @@ class Owned:
             effect=effect.name,
             helps=help_.helps,
             args=digest(_json(list(args), "args")),
-            about=b"null" if about is None else canonical(about, "about", big="text"),
+            about=b"null" if about is None else canonical(about, "about", big="text", most=ABOUT_MAX),
             key_ttl_s=help_.key_ttl_s,
             preflight_max_age_s=help_.preflight_max_age_s,
             need_s=help_.need_s if need is None else need,
