@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ import pytest
 
 from leasekeeper.errors import ConfigError, Unavailable
 from leasekeeper.runs.within import CALLS_MAX, Within
+from tests.process.trees import SRC
 from tests.support import until
 
 
@@ -82,20 +84,30 @@ def test_no_more_than_a_few_hang_at_once(stuck: Stuck) -> None:
     assert [within("read", lambda: 7) for _ in range(3 * CALLS_MAX)] == [7] * (3 * CALLS_MAX)
 
 
-def test_a_forked_child_has_permits_of_its_own(stuck: Stuck) -> None:
+FORK_WITH_CALLS_THAT_HANG = """
+import os, threading
+from leasekeeper.errors import Unavailable
+from leasekeeper.runs.within import CALLS_MAX, Within
+
+within, never = Within(0.05, "the disk"), threading.Event()
+for _ in range(CALLS_MAX):
+    try:
+        within("flush", never.wait)
+    except Unavailable:
+        pass
+within.timeout_s = 30.0
+pid = os.fork()
+if pid == 0:
+    os._exit(7 if within("read", lambda: True) else 1)
+os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+def test_a_forked_child_has_permits_of_its_own() -> None:
     """What hung in the parent hangs nobody in the child, where the threads that would come back do not exist."""
-    within = Within(0.05, "the disk")
-    for _ in range(CALLS_MAX):
-        with pytest.raises(Unavailable):
-            within("flush", stuck)
-    within.timeout_s = 30.0
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os._exit(7 if within("read", lambda: True) else 1)
-        finally:
-            os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORK_WITH_CALLS_THAT_HANG]
+    done = subprocess.run(command, check=False, env={"PYTHONPATH": SRC}, capture_output=True, timeout=55, text=True)
+    assert done.returncode == 7, done.stderr
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1.0, math.inf, math.nan, 1e9])
