@@ -24,7 +24,18 @@ if TYPE_CHECKING:
 
     from leasekeeper.protocol.context import Context
 
-__all__ = ["Halt", "check_scope", "covering", "halt", "halts", "no_others", "none_at_all", "read_all", "unhalt"]
+__all__ = [
+    "Halt",
+    "check_scope",
+    "covering",
+    "halt",
+    "halts",
+    "no_others",
+    "none_at_all",
+    "read_all",
+    "too_many",
+    "unhalt",
+]
 
 HALTS_MAX = 1000
 
@@ -84,6 +95,11 @@ def no_others(prefix: bytes, known: Iterable[Halt]) -> pb.Compare:
 def halts(kvs: Iterable[pb.KeyValue], prefix: bytes) -> list[Halt]:
     """The halts of a reply. One that cannot be read halts its scope all the same: when in doubt nothing begins."""
     return [_halt(kv, prefix) for kv in kvs]
+
+
+def too_many(count: int) -> Halt:
+    """What stands for halts that are more than are ever read: one of those may cover any run."""
+    return Halt("*", f"{count} halts stand, more than the {HALTS_MAX} that are looked at: lift some", "", 0, 0)
 
 
 def _halt(kv: pb.KeyValue, prefix: bytes) -> Halt:

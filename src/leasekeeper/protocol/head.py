@@ -102,9 +102,16 @@ def read_head(stored: bytes, where: str) -> Head:
     body, _, _ = unsealed(stored, where)
     if body.keys() != _KINDS.keys() or any(type(body[name]) is not kind for name, kind in _KINDS.items()):
         raise _corrupt(where, "it is no head of a run")
-    if body["v"] != FORMAT or body["status"] not in STATUSES or not body["token"].isdigit():
+    if body["v"] != FORMAT or body["status"] not in STATUSES or not _is_number(body["token"]):
         raise _corrupt(where, f"it is no head of format {FORMAT}")
-    return _head(body)
+    head = _head(body)
+    if head.stored() != stored:
+        raise _corrupt(where, "it is not spelled as a head is")
+    return head
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 def _head(body: dict[str, Any]) -> Head:

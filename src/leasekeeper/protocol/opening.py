@@ -177,7 +177,7 @@ def _begun(
     }
     meta = seal(_with_input(body, opening.input), None)
     head = Head(gen=gen)
-    return _log(ctx, keys, mine, opening, identity, head, 0, line, alive), meta
+    return _log(ctx, keys, mine, opening, identity, head, line, alive), meta
 
 
 def _with_input(body: dict[str, Any], given: bytes | None) -> bytes:
@@ -207,7 +207,6 @@ def _log(
     opening: Opening,
     identity: Identity,
     head: Head,
-    mod_revision: int,
     line: Line,
     alive: Callable[[], bool],
 ) -> Log:
@@ -222,7 +221,7 @@ def _log(
         life=opening.life,
         key=opening.signer,
     )
-    return Log(ctx, keys, mine, writer, ctx.epoch, line, alive, head, mod_revision)
+    return Log(ctx, keys, mine, writer, ctx.epoch, line, alive, head)
 
 
 def _begin(log: Log, meta: bytes, opening: Opening, until: float) -> Plan[bool]:
@@ -249,11 +248,11 @@ def _begin(log: Log, meta: bytes, opening: Opening, until: float) -> Plan[bool]:
     )
     reply = yield from persist(TXN, request, now=ctx.now, until=until, strict=True)
     if reply.succeeded:
-        log.head, log.mod_revision = head, reply.header.revision
+        log.head = head
         return True
     first = m.range_kvs(reply, 0)
     if first and first[0].value == stored:
-        log.head, log.mod_revision = head, first[0].mod_revision
+        log.head = head
         return True
     return False
 
@@ -326,7 +325,7 @@ def _take_over(
     if latest.namespace_id != identity.uuid:
         where = keys.record(latest.seq).decode()
         raise CorruptState(f"{where} was written in another environment", where=where, why="another environment")
-    log = _log(ctx, keys, mine, opening, identity, head, seen.head.mod_revision, line, alive)
+    log = _log(ctx, keys, mine, opening, identity, head, line, alive)
     opened = Opened(log, identity, meta, False, head.done)
     if head.status in ("finished", "quarantined"):
         return opened

@@ -2,67 +2,51 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from typing import TYPE_CHECKING
 
 from leasekeeper.runtime.signals import Flag
 
 if TYPE_CHECKING:
-    from leasekeeper.protocol.append import Entry
+    from leasekeeper.protocol.log import Entry
     from leasekeeper.protocol.plan import Signal
 
 __all__ = ["Queue"]
 
 
 class Queue:
-    """A `leasekeeper.protocol.append.Line`. Bounded by those who wait: each is a thread or a task."""
+    """A `leasekeeper.protocol.log.Line`. Bounded by those who wait: each is a thread or a task."""
 
-    __slots__ = ("_leading", "_waiting")
+    __slots__ = ("_leader", "_waiting")
 
     def __init__(self) -> None:
-        self._waiting: deque[Entry] = deque()
-        # Only ever tried, never waited for: it marks that somebody leads.
-        self._leading = threading.Lock()
+        # Dicts, since to look for a key of theirs and to put it in is one step.
+        self._waiting: dict[Entry, None] = {}
+        self._leader: dict[None, Entry] = {}
 
     def join(self, entry: Entry) -> None:
         """Stand at the end."""
-        self._waiting.append(entry)
+        self._waiting[entry] = None
 
     def withdraw(self, entry: Entry) -> None:
         """Stand in it no longer."""
-        try:
-            self._waiting.remove(entry)
-        except ValueError:
-            pass  # it was taken
+        self._waiting.pop(entry, None)
 
-    def lead(self) -> bool:
-        """Become the one that sends, unless somebody is."""
-        return self._leading.acquire(blocking=False)
+    def waiting(self) -> list[Entry]:
+        """Who stands in it, the first one first."""
+        return list(self._waiting)
 
-    def leave(self) -> None:
-        """Lead no longer, and wake the first that waits."""
-        self._leading.release()
-        try:
-            self.ring(self._waiting[0])
-        except IndexError:
-            pass  # nobody waits
+    def lead(self, entry: Entry) -> bool:
+        """Become the one that sends, unless somebody else is."""
+        return self._leader.setdefault(None, entry) is entry
 
-    def take(self, entries_max: int, bytes_max: int) -> list[Entry]:
-        """The first that wait, at least one if there is any; by the one that leads alone."""
-        taken: list[Entry] = []
-        size = 0
-        while self._waiting and len(taken) < entries_max:
-            try:
-                entry = self._waiting.popleft()
-            except IndexError:
-                break  # it withdrew
-            if taken and size + entry.size > bytes_max:
-                self._waiting.appendleft(entry)
-                break
-            size += entry.size
-            taken.append(entry)
-        return taken
+    def leave(self, entry: Entry) -> None:
+        """Lead no longer, if one does, and wake the first that waits if nobody leads."""
+        if self._leader.get(None) is entry:
+            del self._leader[None]
+        if self._waiting and not self._leader:
+            first = next((each for each in self.waiting() if not each.settled), None)
+            if first is not None:
+                self.ring(first)
 
     def bell(self, entry: Entry) -> Signal:
         """A new signal for an entry."""
