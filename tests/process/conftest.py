@@ -9,8 +9,27 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
+from leasekeeper.testing import EtcdServer
+from leasekeeper.testing.outside import OutsideWorld
+from tests.crashes import LAGS, Bench
 from tests.process.trees import MARK, Command, marked, none_left
+from tests.raw import RawEtcd
 from tests.support import until
+
+
+@pytest.fixture(scope="session")
+def world() -> Iterator[OutsideWorld]:
+    """The outside world of all tests of crashes. What a test makes go wrong there it mends, with `Bench.mend`."""
+    with OutsideWorld() as outside:
+        for lag in LAGS:
+            outside.trouble(lag)
+        yield outside
+
+
+@pytest.fixture
+def bench(etcd: EtcdServer, raw: RawEtcd, namespace: str, world: OutsideWorld) -> Bench:
+    """Where runs are done: an etcd, a namespace of their own, a world."""
+    return Bench(etcd, raw, namespace, world)
 
 
 @pytest.fixture

@@ -1,0 +1,360 @@
+"""Steps that are killed: one run for each way in which an effect can be helped, and what must become of each.
+
+Shared by the program that is killed (`tests.programs.crasher`) and by the tests, which judge by the outside world's ledger and by
+etcd's own keys, never by what the program says of itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from leasekeeper import Answered, Keeper, LeasekeeperError, Observed, effect
+from leasekeeper.protocol.chain import Verdict, verify_chain
+from leasekeeper.protocol.receipt import read_receipt
+from leasekeeper.run_records import Receipt
+from leasekeeper.runs.alert import Alert
+from leasekeeper.runs.effect import Effect, Step
+from leasekeeper.runs.run import Run
+from leasekeeper.signing import HmacKey, Keyring
+from leasekeeper.testing import EtcdServer
+from leasekeeper.testing.outside import Entry, OutsideWorld, Refused, Trouble, call
+from tests.program import Program
+from tests.raw import RawEtcd
+
+WORKFLOW = "crash"
+KEY = HmacKey("crashes", b"only for the tests of crashes")
+AMOUNT = 999
+LARGE = 100_000
+Next = Literal["again", "adopt", "stop"]
+
+
+@dataclass
+class State:
+    """What a run keeps beside its steps."""
+
+    paid: str = ""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A way to be helped. ``unapplied`` and ``applied``: what the next life does that finds an intent without an outcome.
+
+    ``where`` is the effect at the outside world; ``make`` makes the effect for the world's address.
+    """
+
+    name: str
+    where: str
+    make: Callable[[str], Any]
+    unapplied: Next
+    applied: Next
+    kind: Literal["do", "memo"] = "do"
+
+
+# ---------------------------------------------------------------- effects
+
+
+def bare(url: str) -> Callable[[str], Any]:
+    """Nothing is declared, nothing is known of the step: at most once."""
+
+    def charge(subject: str) -> Any:
+        return call(url, "POST", "/till/charges", {"order": subject, "amount_cents": AMOUNT})
+
+    return charge
+
+
+def _charging(url: str, path: str, *, pad: int = 0, **declared: Any) -> Effect:
+    @effect(**declared)
+    def charge(step: Step, subject: str) -> Any:
+        charged = call(url, "POST", path, {"order": subject, "amount_cents": AMOUNT}, headers=step.headers())
+        return {**charged, **({"pad": "x" * pad} if pad else {})}
+
+    return charge
+
+
+def _seen_at(charge: Effect, url: str, path: str, consistency: Literal["strong", "eventual"]) -> Effect:
+    @charge.preflight
+    def charged(step: Step, subject: str) -> Observed:
+        found = call(url, "GET", path, query={"order": subject})["charges"]
+        return Observed(found[0] if found else None, applied=bool(found), consistency=consistency)
+
+    return charge
+
+
+def _verified_at(charge: Effect, url: str, path: str) -> Effect:
+    @charge.verify
+    def paid(step: Step, subject: str, result: Any) -> bool:
+        return bool(call(url, "GET", f"{path}/{result['id']}")["status"] == "paid")
+
+    return charge
+
+
+def once(url: str) -> Effect:
+    """At most once, with a preflight that can be believed."""
+    return _seen_at(_charging(url, "/till/charges", at_most_once=True), url, "/till/charges", "strong")
+
+
+def dedupes(url: str) -> Effect:
+    """The callee honours the key; nobody is asked before."""
+    return _verified_at(_charging(url, "/charges", dedupes=True, key_ttl="24h"), url, "/charges")
+
+
+def large(url: str) -> Effect:
+    """The same with a result that does not fit into a record."""
+    return _charging(url, "/charges", dedupes=True, key_ttl="24h", pad=LARGE)
+
+
+def lagging(url: str) -> Effect:
+    """The callee honours the key; the preflight reads a replica that lags behind."""
+    charge = _charging(url, "/charges", dedupes=True, key_ttl="24h")
+    return _verified_at(_seen_at(charge, url, "/charges", "eventual"), url, "/charges")
+
+
+def probe(url: str) -> Effect:
+    """The callee knows no keys; the preflight can be believed."""
+    charge = _seen_at(_charging(url, "/till/charges", probe=True), url, "/till/charges", "strong")
+    return _verified_at(charge, url, "/till/charges")
+
+
+def blind(url: str) -> Effect:
+    """The callee knows no keys, and the preflight reads a replica that lags behind."""
+
+    @effect
+    def send(step: Step, subject: str) -> Any:
+        mail = {"to": f"{subject}@example.org", "subject": "receipt", "body": "paid"}
+        return call(url, "POST", "/mails", mail, headers=step.headers())
+
+    @send.preflight
+    def sent(step: Step, subject: str) -> Observed:
+        found = call(url, "GET", "/mails", query={"to": f"{subject}@example.org"})["mails"]
+        return Observed(found[0] if found else None, applied=bool(found), consistency="eventual")
+
+    return send
+
+
+def fences(url: str) -> Effect:
+    """The callee refuses older owners, and shows what it has."""
+
+    @effect(fences=True, probe=True)
+    def write(step: Step, subject: str) -> Any:
+        return call(url, "PUT", f"/configs/{subject}", {"value": "new"}, headers=step.headers())
+
+    @write.preflight
+    def written(step: Step, subject: str) -> Observed:
+        try:
+            found = call(url, "GET", f"/configs/{subject}")
+        except Refused:
+            return Observed(None, applied=False)
+        return Observed({"name": subject, "version": found["version"]}, applied=found["value"] == "new")
+
+    @write.verify
+    def there(step: Step, subject: str, result: Any) -> bool:
+        return bool(call(url, "GET", f"/configs/{subject}")["value"] == "new")
+
+    return write
+
+
+def ask(url: str) -> Callable[[str], Any]:
+    """What a memo asks: a model."""
+
+    def complete(subject: str) -> Any:
+        asked = {"model": "m-1", "user": subject, "messages": [{"role": "user", "content": f"plan {subject}"}]}
+        answer = call(url, "POST", "/v1/chat/completions", asked)
+        return Answered(answer["choices"][0]["message"]["content"], about=answer["usage"])
+
+    return complete
+
+
+POLICIES = {
+    policy.name: policy
+    for policy in (
+        Policy("bare", "till.charge", bare, "stop", "stop"),
+        Policy("once", "till.charge", once, "stop", "adopt"),
+        Policy("dedupes", "payments.charge", dedupes, "again", "again"),
+        Policy("lagging", "payments.charge", lagging, "again", "again"),
+        Policy("large", "payments.charge", large, "again", "again"),
+        Policy("stateful", "payments.charge", dedupes, "again", "again"),
+        Policy("probe", "till.charge", probe, "again", "adopt"),
+        Policy("blind", "mail.send", blind, "stop", "stop"),
+        Policy("fences", "configs.write", fences, "again", "adopt"),
+        Policy("memo", "chat.complete", ask, "again", "again", "memo"),
+    )
+}
+# What the world's readers see of these is the past, always.
+LAGS = (
+    Trouble("lag", "payments.list", times=0, ms=24 * 3600 * 1000),
+    Trouble("lag", "mail.list", times=0, ms=24 * 3600 * 1000),
+)
+
+
+def subject_of(policy: Policy, id_: str) -> str:
+    """What the world calls a run's order."""
+    return f"{id_}@example.org" if policy.where == "mail.send" else id_
+
+
+def body(run: Run, policy: Policy, url: str) -> Any:
+    """What every life of a run does."""
+    doing = policy.make(url)
+    if policy.kind == "memo":
+        return run.memo("act", doing, run.id)
+    if policy.name != "stateful":
+        return run.do("act", doing, run.id)
+    state = run.checkpoint("state", State)
+    result = run.do("act", doing, run.id, commit=lambda found: state.change(paid=found["id"]))
+    phase = run.phase("order", {"begun": ["paid"], "paid": []})
+    if phase.now() == "begun":
+        phase.move("paid")
+    value = run.checkpoint("state", State).value
+    assert value is not None
+    return {**result, "state": value.paid == result["id"], "phase": phase.now()}
+
+
+def normal(result: Any, id_: str) -> Any:
+    """A result without what differs between two orders: their names, and numbers that the callee gives out."""
+    text = json.dumps(result, sort_keys=True)
+    return json.loads(re.sub(r"\b(ch|mail)_\d+", r"\1", text.replace(id_, "ORDER")))
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where a test does runs."""
+
+    etcd: EtcdServer
+    raw: RawEtcd
+    namespace: str
+    world: OutsideWorld
+
+    def program(self, policy: str, **asked: Any) -> Program:
+        """A process that does runs of a policy; see `tests.programs.crasher`."""
+        given = {"endpoint": self.etcd.endpoint, "namespace": self.namespace, "url": self.world.url, "policy": policy}
+        return Program("crasher", **{**given, **asked})
+
+    def keeper(self, **asked: Any) -> Keeper:
+        """A keeper in this process."""
+        return Keeper(asked.pop("endpoint", self.etcd.endpoint), namespace=self.namespace, **asked)
+
+    def life(self, keeper: Keeper, policy: str, id_: str, alerts: list[dict[str, Any]], **asked: Any) -> Any:
+        """A life of a run in this process: its result, or what stopped it."""
+        try:
+            with keeper.run(
+                WORKFLOW, id=id_, signer=KEY, alert=lambda alert: alerts.append(told(alert, id_)), **asked
+            ) as run:
+                return body(run, POLICIES[policy], self.world.url)
+        except LeasekeeperError as stopped:
+            return stopped
+
+    def story(self, id_: str) -> Story:
+        """A run as it stands in etcd."""
+        return story(self.raw, self.namespace, id_)
+
+    def counted(self, policy: str, id_: str) -> tuple[list[Entry], list[Entry]]:
+        """What was asked for a run, and what happened, as the world has written it down."""
+        where, subject = POLICIES[policy].where, subject_of(POLICIES[policy], id_)
+        return self.world.received(where, subject), self.world.applied(where, subject)
+
+    def numbers(self, policy: str, id_: str) -> tuple[int, int]:
+        """How often the world was asked, and how often it happened."""
+        received, applied = self.counted(policy, id_)
+        return len(received), len(applied)
+
+    def bury(self) -> None:
+        """Revoke the leases of processes that are surely dead, as their TTL would: nobody has to wait for it."""
+        for lease_id in {claim.lease for claim in self.raw.claims(self.namespace)}:
+            self.raw.revoke(lease_id)
+
+    def mend(self) -> None:
+        """End what goes wrong at the world, but for the two readers who always see the past."""
+        self.world.heal()
+        for lag in LAGS:
+            self.world.trouble(lag)
+
+
+def told(alert: Alert, id_: str) -> dict[str, Any]:
+    """What is reported of an alert."""
+    return {"id": id_, "kind": alert.kind, "step": alert.step, "command": alert.command}
+
+
+# ---------------------------------------------------------------- what etcd has
+
+
+@dataclass(frozen=True)
+class Story:
+    """A run as it stands in etcd, read with etcd's own means and verified offline."""
+
+    records: list[Receipt]
+    verdict: Verdict
+    head: dict[str, Any]
+
+    @property
+    def kinds(self) -> list[str]:
+        """What was recorded, in order."""
+        return [record.kind for record in self.records]
+
+    def of(self, *kinds: str) -> list[Receipt]:
+        """The records of some kinds."""
+        return [record for record in self.records if record.kind in kinds]
+
+    @property
+    def result(self) -> Any:
+        """What the step came to, as it is recorded."""
+        (outcome,) = self.of("outcome")
+        return outcome.data["result"]
+
+
+def story(raw: RawEtcd, namespace: str, id_: str, *, key: HmacKey | None = KEY, workflow: str = WORKFLOW) -> Story:
+    """All that is recorded of a run; fails when its chain does not hold."""
+    root = f"leasekeeper/{namespace}/run/{workflow}/{id_}/"
+    stored = sorted((int(kv.key.rpartition("/")[2]), kv.value) for kv in raw.keys(f"{root}r/"))
+    (head,) = [json.loads(kv.value)["body"] for kv in raw.keys(f"{root}head")]
+    verdict = verify_chain(
+        stored,
+        head=(head["seq"], head["hash"]),
+        ring=None if key is None else Keyring(key),
+        run=(workflow, id_),
+    )
+    assert verdict.complete, verdict.why
+    assert [seq for seq, _ in stored] == list(range(1, len(stored) + 1))
+    return Story([read_receipt(value, str(seq)) for seq, value in stored], verdict, head)
+
+
+def lates(raw: RawEtcd, namespace: str, id_: str, workflow: str = WORKFLOW) -> list[Receipt]:
+    """What owners left that had lost their lease."""
+    root = f"leasekeeper/{namespace}/run/{workflow}/{id_}/late/"
+    return [read_receipt(kv.value, kv.key) for kv in raw.keys(root)]
+
+
+def check_attributed(told_by: Story) -> None:
+    """A2: Every record is of exactly one life, each of which says of itself that it began, and after whom."""
+    lives = {record.life: record for record in told_by.of("opened")}
+    assert len(lives) == len(told_by.of("opened"))
+    before = None
+    for opened in told_by.of("opened"):
+        assert opened.data["previous"] == before
+        before = {"life": opened.life, "token": f"{opened.token:019d}"}
+    for record in told_by.records:
+        if record.kind not in ("resolved", "rotated"):
+            opened = lives[record.life]
+            assert opened.seq <= record.seq
+            assert (record.token, record.claim, record.holder) == (opened.token, opened.claim, opened.holder)
+
+
+def check_preceded(told_by: Story, asked: list[Entry]) -> None:
+    """A4 A18: Every request that the world has seen has its own intent before it, and all of one step carry the one key of it."""
+    intents = told_by.of("intent", "before")
+    assert len(asked) <= len(intents)
+    for request, intent in zip(asked, intents, strict=False):
+        assert intent.at_ms <= request.at_ms
+    keys = {intent.data["idem"] for intent in intents}
+    assert len(keys) <= 1
+    assert {request.key for request in asked} - {""} <= keys
+    for outcome in told_by.of("outcome"):
+        assert any(intent.seq == outcome.data["intent"] < outcome.seq for intent in intents)
+
+
+def short(text: str) -> str:
+    """A name for a point, good in the id of a run."""
+    return f"{text.replace(':', '-').replace('_', '')}-{hashlib.sha256(text.encode()).hexdigest()[:4]}"

@@ -1,0 +1,105 @@
+"""A process that does runs, each in a thread of its own, to be killed while each of them is at its point.
+
+Options: endpoint, namespace, url (of the outside world), policy, ttl, restarts; ``clean``: an id to do first, undisturbed, of
+which the points that it passed are reported (``clean``); ``each``: then one run for each of these points, which stops there,
+reported as ``parked``; ``runs``: ids to do, undisturbed; ``kill``: the point at which the process is to kill itself;
+``cut``: a kind of record, at whose answer it is to kill itself. Reports ``done``, ``stopped`` by an error, and ``alert``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from contextlib import ExitStack
+from typing import Any
+
+from leasekeeper import Keeper, Timing
+from leasekeeper.runs.run import Running
+from leasekeeper.testing import FaultProxy, failpoints
+from tests.crashes import KEY, POLICIES, WORKFLOW, body, short, told
+from tests.programs.voice import options, say
+
+
+class Crasher:
+    """One keeper and the runs that go through it."""
+
+    def __init__(self, keeper: Keeper, given: dict[str, Any]) -> None:
+        self.keeper = keeper
+        self.policy = POLICIES[given["policy"]]
+        self.url = given["url"]
+        self.restarts = given.get("restarts", 10)
+
+    def running(self, id_: str) -> Running:
+        """A run, not yet entered."""
+        return self.keeper.run(
+            WORKFLOW,
+            id=id_,
+            signer=KEY,
+            input={"order": id_},
+            restarts=self.restarts,
+            alert=lambda alert: say("alert", **told(alert, id_)),
+        )
+
+    def do(self, id_: str, running: Running) -> None:
+        """A life of a run, to whatever end."""
+        try:
+            with running as run:
+                result = body(run, self.policy, self.url)
+        except BaseException as error:  # noqa: BLE001 - all of it is reported
+            say("stopped", id=id_, error=type(error).__name__, why=str(error))
+        else:
+            say("done", id=id_, result=result, resumed=run.resumed, token=run.token)
+
+    def park(self, id_: str, point: str, nth: int) -> None:
+        """A life of a run that stops at its point, for good."""
+
+        def stop() -> None:
+            say("parked", id=id_, point=point, nth=nth)
+            threading.Event().wait()
+
+        running = self.running(id_)
+        with failpoints.Failpoint(point, stop, on=running, nth=nth):
+            self.do(id_, running)
+
+
+def lives(crasher: Crasher, given: dict[str, Any]) -> list[threading.Thread]:
+    """A thread for each run that was asked for."""
+    work: list[tuple[Any, ...]] = [(crasher.do, id_, crasher.running(id_)) for id_ in given.get("runs", ())]
+    if (clean := given.get("clean")) is not None:
+        running = crasher.running(clean)
+        with failpoints.track(on=running) as track:
+            crasher.do(clean, running)
+        say("clean", id=clean, points=track.points)
+        if given.get("each"):
+            seen: Counter[str] = Counter()
+            for point in track.points:
+                seen[point] += 1
+                id_ = f"{clean}-{short(point)}-{seen[point]}"
+                work.append((crasher.park, id_, point, seen[point]))
+    return [threading.Thread(target=act, args=args, daemon=True) for act, *args in work]
+
+
+def main() -> None:
+    """Begin all of them, and wait for those that end."""
+    given = options()
+    with ExitStack() as stack:
+        endpoint = given["endpoint"]
+        if (kind := given.get("cut")) is not None:
+            proxy = stack.enter_context(FaultProxy(endpoint))
+            proxy.lose_next_reply(failpoints.record(kind), then="kill")
+            endpoint = proxy.endpoint
+        keeper = stack.enter_context(
+            Keeper(endpoint, namespace=given["namespace"], timing=Timing(ttl=given.get("ttl", 20.0)))
+        )
+        if (point := given.get("kill")) is not None:
+            stack.enter_context(failpoints.kill_at(point, on=keeper, nth=given.get("nth", 1)))
+        threads = lives(Crasher(keeper, given), given)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        say("end")
+
+
+if __name__ == "__main__":
+    main()
