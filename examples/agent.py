@@ -134,6 +134,8 @@ def story(stage: Stage) -> None:
     stage.stumble(Trouble("fail", "chat.complete"))
     stage.stumble(Trouble("lose_reply", "chat.complete"))
     stage.kill("chat.complete")
+    stage.say("the model takes longer for its last answer than a lease lasts without a heartbeat")
+    stage.world.trouble(Trouble("delay", "chat.complete", ms=int(TTL_S * 1500)))
     stage.finish()
     stage.expect_agreement("agent")
     stage.expect("boxes bought", stage.count("till.charge", stage.id), 1)
