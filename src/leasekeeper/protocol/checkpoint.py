@@ -15,16 +15,19 @@ from leasekeeper.errors import LeasekeeperError
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.append import Appended, Entry, Unexpected, append
+from leasekeeper.protocol.history import record
 from leasekeeper.protocol.limits import check_length
 from leasekeeper.protocol.outcome import RESULT_INLINE_MAX, joined
 from leasekeeper.protocol.plan import RANGE, Plan, persist
 from leasekeeper.protocol.receipt import Draft, text_of
+from leasekeeper.protocol.recorded import believed
 from leasekeeper.protocol.schema import Envelope, Loaded, encode, read_envelope, seal_envelope
-from leasekeeper.run_errors import RecordTooLarge, RunFinished, StaleCheckpoint
+from leasekeeper.run_errors import CorruptState, RecordTooLarge, RunFinished, StaleCheckpoint
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.append import Log
     from leasekeeper.protocol.run_keys import RunKeys
+    from leasekeeper.run_records import Receipt
 
 __all__ = ["Change", "change_of", "check_expected", "commit", "envelope_change", "read"]
 
@@ -113,10 +116,33 @@ def _count(found: pb.KeyValue | None) -> int:
 
 
 def read(log: Log, name: str, until: float) -> Plan[pb.KeyValue | None]:
-    """How a checkpoint stands, linearizably; None when it was never committed."""
+    """How a checkpoint stands, linearizably; None when it was never committed.
+
+    Raises CorruptState when it is not what the record says that was written with it. That record is signed, where the run's are.
+    """
     request = pb.RangeRequest(key=log.keys.checkpoint(name))
     reply: pb.RangeResponse = yield from persist(RANGE, request, now=log.ctx.now, until=until, strict=True)
-    return reply.kvs[0] if reply.kvs else None
+    if not reply.kvs:
+        return None
+    found = reply.kvs[0]
+    where = found.key.decode("utf-8", "replace")
+    envelope = read_envelope(found.value, where)
+    receipt = believed(log, (yield from record(log.ctx, log.keys, envelope.seq, until)))
+    if not _is_of(receipt, name, envelope):
+        why = f"record {envelope.seq}, with which it was written, says something else"
+        raise CorruptState(f"{where} cannot be trusted: {why}", where=where, why=why)
+    return found
+
+
+def _is_of(receipt: Receipt, name: str, envelope: Envelope) -> bool:
+    """Whether a record tells of this state of a checkpoint, or of a phase."""
+    told = receipt.data.get("checkpoint") if receipt.kind == "outcome" else receipt.data
+    if not isinstance(told, dict) or told.get("name") != name or told.get("n") != envelope.n:
+        return False
+    if receipt.kind == "phase":
+        return envelope.data == {"phase": told.get("to")}
+    state = (told.get("schema"), told.get("version"), told.get("min_reader"), told.get("data"))
+    return state == (envelope.schema, envelope.version, envelope.min_reader, envelope.data)
 
 
 def commit(log: Log, change: Change, kind: str = "checkpoint", record: bytes | None = None) -> Plan[Appended]:

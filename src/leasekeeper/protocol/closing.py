@@ -8,7 +8,7 @@ from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.append import Entry, append
 from leasekeeper.protocol.outcome import error_text
 from leasekeeper.protocol.receipt import Draft, plain
-from leasekeeper.run_errors import InDoubt
+from leasekeeper.run_errors import InDoubt, RunHalted
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.append import Appended, Log
@@ -33,12 +33,24 @@ def finish(log: Log) -> Plan[Appended | None]:
 
 
 def fail(log: Log, error: BaseException) -> Plan[Appended | None]:
-    """Record that this life ended with an error, for people: the next one never asks."""
+    """Record that this life ended with an error, for people: the next one never asks.
+
+    A life that a halt has ended does not count as one of those that got no further: it was not let.
+    """
     if log.head.status == "finished":
         return None
     data = plain(error_text(error))
-    return (yield from append(log, Entry(Draft("failed", "", data, log.ctx.new_nonce()))))
+    change = _as_it_is
+    return (yield from append(log, Entry(Draft("failed", "", data, log.ctx.new_nonce()), change=change)))
 
 
 def _finished(head: Head) -> Head:
     return head._replace(status="finished")
+
+
+def _not_counted(head: Head) -> Head:
+    return head._replace(restarts=max(0, head.restarts - 1))
+
+
+def _as_it_is(head: Head) -> Head:
+    return head

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from leasekeeper.protocol.plan import Signal
     from leasekeeper.protocol.receipt import Draft, Writer
     from leasekeeper.protocol.run_keys import RunKeys
+    from leasekeeper.signing import Keyring
 
 __all__ = ["Appended", "Built", "Entry", "Fenced", "Line", "Log", "Unexpected", "fail", "landed"]
 
@@ -113,7 +114,8 @@ class Line(Protocol):
 class Log:
     """A run that is owned: all that adding to it takes. ``head`` is compared byte by byte, never trusted.
 
-    ``alive`` tells whether authority can still come back; ``over`` is why nothing can be added any more.
+    ``alive`` tells whether authority can still come back; ``over`` is why nothing can be added any more; ``ring`` are the keys by
+    which records are believed.
     """
 
     ctx: Context
@@ -126,6 +128,7 @@ class Log:
     head: Head
     over: BaseException | None = None
     under_way: Built | None = None
+    ring: Keyring | None = None
     prepared: dict[bool, pb.TxnRequest] = field(default_factory=dict)
 
     @property

@@ -11,26 +11,27 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from leasekeeper.errors import AuthError, ConfigError
+from leasekeeper.errors import ConfigError, StaleToken
+from leasekeeper.fencing import split_token
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.append import Entry, Fenced, Log, append
 from leasekeeper.protocol.head import Head, read_head
 from leasekeeper.protocol.history import Walk, checked
 from leasekeeper.protocol.identity import Identity, the_identity
+from leasekeeper.protocol.keys import read_epoch
 from leasekeeper.protocol.plan import TXN, Fault, Kind, Plan, persist
 from leasekeeper.protocol.receipt import (
-    DOMAIN,
     FIRST_PREV,
     Draft,
     Writer,
     digest,
     plain,
     seal,
-    signature_bytes,
     signed_part,
     unsealed,
 )
+from leasekeeper.protocol.vouching import vouched
 from leasekeeper.run_errors import (
     CorruptState,
     InputChanged,
@@ -148,6 +149,13 @@ def _look(ctx: Context, keys: RunKeys, mine: Ownership, until: float) -> Plan[_S
     own = m.range_kvs(reply, 0)
     if not own or own[0].create_revision != mine.create_revision:
         raise Fenced(mine.name)
+    epoch = read_epoch(m.range_kvs(reply, 1))
+    if epoch.number != split_token(mine.token)[0] or epoch.stored != ctx.epoch.stored:
+        raise StaleToken(
+            f"the epoch was raised: token {mine.token} of {mine.name!r} is of an older one; begin the run anew",
+            resource=mine.name,
+            token=mine.token,
+        )
     meta, head, tomb = (m.range_kvs(reply, index) for index in (2, 3, 4))
     return _Seen(meta[0] if meta else None, head[0] if head else None, tomb[0] if tomb else None)
 
@@ -221,14 +229,16 @@ def _log(
         life=opening.life,
         key=opening.signer,
     )
-    return Log(ctx, keys, mine, writer, ctx.epoch, line, alive, head)
+    return Log(ctx, keys, mine, writer, ctx.epoch, line, alive, head, ring=opening.ring)
 
 
 def _begin(log: Log, meta: bytes, opening: Opening, until: float) -> Plan[bool]:
     """Write the first record; False when somebody was faster, or something has changed: look again."""
     ctx, keys = log.ctx, log.keys
     at_ms = int(ctx.wall() * 1000)
-    stored = log.writer.seal(_opened(ctx, opening, None, 0), seq=1, prev=FIRST_PREV, at_ms=at_ms)
+    stored = log.writer.seal(
+        _opened(ctx, opening, None, 0, opening.input or b"null"), seq=1, prev=FIRST_PREV, at_ms=at_ms
+    )
     head = _owned_by(log, log.head.after(1, digest(stored), at_ms, len(stored)), opening, 0)
     request = pb.TxnRequest(
         compare=(
@@ -267,10 +277,15 @@ def _owned_by(log: Log, head: Head, opening: Opening, restarts: int) -> Head:
     )
 
 
-def _opened(ctx: Context, opening: Opening, previous: Head | None, restarts: int) -> Draft:
+def _opened(ctx: Context, opening: Opening, previous: Head | None, restarts: int, given: bytes) -> Draft:
     before = None if previous is None else {"life": previous.life, "token": f"{previous.token:019d}"}
     facts = {name: value for name, value in opening.facts.items() if name != "claim"}
-    return Draft("opened", "", plain({**facts, "previous": before, "restarts": restarts}), ctx.new_nonce())
+    return Draft(
+        "opened",
+        "",
+        plain({**facts, "input": digest(given), "previous": before, "restarts": restarts}),
+        ctx.new_nonce(),
+    )
 
 
 # ---------------------------------------------------------------- one that was begun before
@@ -320,8 +335,10 @@ def _take_over(
         raise ConfigError(field="generation", value=opening.gen, expected=f"{head.gen}, as the run that is there")
     if opening.input is not None and opening.input != meta.input:
         raise InputChanged(run=keys.name.text, recorded=digest(meta.input), given=digest(opening.input))
-    latest = yield from _walk(ctx, keys, head, opening.marks, until)
-    _check_signature(latest, opening)
+    latest = yield from _walk(ctx, keys, head, meta, opening.marks, until)
+    if latest.key_id and opening.signer is None:
+        raise SigningKeyMissing(run=latest.run, key_id=latest.key_id)
+    vouched(latest, opening.ring, signed=bool(head.key_id))
     if latest.namespace_id != identity.uuid:
         where = keys.record(latest.seq).decode()
         raise CorruptState(f"{where} was written in another environment", where=where, why="another environment")
@@ -333,7 +350,7 @@ def _take_over(
         yield from append(log, _rotated(log, latest.key_id, opening))
     restarts = head.restarts + 1
     entry = Entry(
-        _opened(ctx, opening, head, restarts),
+        _opened(ctx, opening, head, restarts, meta.input),
         puts=lambda _: (m.put(keys.unfinished, b""),),
         change=lambda now: _owned_by(log, now, opening, restarts),
     )
@@ -343,7 +360,7 @@ def _take_over(
     return opened
 
 
-def _walk(ctx: Context, keys: RunKeys, head: Head, marks: Mapping[int, str], until: float) -> Plan[Receipt]:
+def _walk(ctx: Context, keys: RunKeys, head: Head, meta: Meta, marks: Mapping[int, str], until: float) -> Plan[Receipt]:
     """Over all records to the head: the last one. CorruptState for a broken chain, RunRewound for one behind its marks."""
     known = max(marks, default=0)
     if known > head.seq:
@@ -354,6 +371,8 @@ def _walk(ctx: Context, keys: RunKeys, head: Head, marks: Mapping[int, str], unt
         for seq, each in found:
             if marks.get(seq) not in (None, digest(each)):
                 raise RunRewound(run=keys.name.text, have=seq, known=seq)
+        if found[0][0] == 1:
+            _check_beginning(keys, found[0][1], meta)
         stored = found[-1][1]
         until = max(until, ctx.now() + 3.0)  # what makes progress may go on
     if (walk.seq, walk.hash) != (head.seq, head.hash):
@@ -363,22 +382,12 @@ def _walk(ctx: Context, keys: RunKeys, head: Head, marks: Mapping[int, str], unt
     return checked(keys, head.seq, stored)
 
 
-def _check_signature(latest: Receipt, opening: Opening) -> None:
-    """The last record's, which vouches for all before it."""
-    if not latest.key_id:
-        return
-    signer, ring = opening.signer, opening.ring
-    if signer is None:
-        raise SigningKeyMissing(run=latest.run, key_id=latest.key_id)
-    message = DOMAIN + signed_part(latest.stored)
-    try:
-        signature = signature_bytes(latest.signature)
-        if ring is not None:
-            ring.verify(latest.key_id, message, signature)
-        return
-    except (AuthError, ValueError) as error:
-        where = f"record {latest.seq} of {latest.run}"
-        raise CorruptState(f"{where} cannot be trusted: {error}", where=where, why=str(error)) from None
+def _check_beginning(keys: RunKeys, stored: bytes, meta: Meta) -> None:
+    """What the run was begun with has to be what its first record says."""
+    if checked(keys, 1, stored).data.get("input") != digest(meta.input):
+        where = keys.meta.decode()
+        why = "its input is not the one that the first record names"
+        raise CorruptState(f"{where} cannot be trusted: {why}", where=where, why=why)
 
 
 def _rotated(log: Log, before: str, opening: Opening) -> Entry:

@@ -14,6 +14,7 @@ from leasekeeper.protocol.history import PAGE_BYTES, PAGE_FIRST, PAGE_MAX, check
 from leasekeeper.protocol.plan import RANGE, Plan, persist
 from leasekeeper.protocol.pointer import ABSENT, Pointer, read_pointer
 from leasekeeper.protocol.receipt import step_text, text_of
+from leasekeeper.protocol.vouching import vouched
 from leasekeeper.run_errors import CorruptState
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Recorded:
         if kept is None:
             return None
         try:
-            receipt = checked(log.keys, *kept)
+            receipt = believed(log, checked(log.keys, *kept))
         except CorruptState:
             return None
         return receipt if receipt.step == step and receipt.kind == "outcome" else None
@@ -90,6 +91,11 @@ class Recorded:
                 self._window[step_text(stored)] = (seq, stored)
 
 
+def believed(log: Log, receipt: Receipt) -> Receipt:
+    """A record of the run, if it is signed as one of ours; CorruptState when not. Unsigned ones are older than the first key."""
+    return vouched(receipt, log.ring, signed=False) if receipt.key_id or log.ring is None else receipt
+
+
 def pointer_of(log: Log, step: str, until: float) -> Plan[Pointer]:
     """Where a step stands, linearizably; `ABSENT` when it was never begun."""
     request = pb.RangeRequest(key=log.keys.step(step))
@@ -99,7 +105,7 @@ def pointer_of(log: Log, step: str, until: float) -> Plan[Pointer]:
 
 def outcome_of(log: Log, step: str, pointer: Pointer, until: float) -> Plan[Receipt]:
     """The record in which a step was done; CorruptState when it is another's."""
-    receipt: Receipt = yield from record(log.ctx, log.keys, pointer.outcome, until)
+    receipt = believed(log, (yield from record(log.ctx, log.keys, pointer.outcome, until)))
     if receipt.step != step or receipt.kind not in ("outcome", "resolved"):
         where = log.keys.record(pointer.outcome).decode()
         why = f"it is not the outcome of {step!r}"

@@ -100,6 +100,7 @@ class AsyncRun(Owned):
         """Record how the block ended; what cannot be recorded any more is left to the next life."""
         core, log = self.lease._core, self._life.log
         if error is None:
+            self._check_idle()
             await self._drive(_talk(closing.finish(log), "finish"))
             if self._options.anchors:
                 self._remember()

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from leasekeeper.canonical import canonical
-from leasekeeper.errors import ConfigError, LeasekeeperError
+from leasekeeper.errors import ConfigError, LeasekeeperError, Misuse
 from leasekeeper.fencing import split_token
 from leasekeeper.protocol import step as steps
 from leasekeeper.protocol.conduct import Conduct, Talk, Tell
@@ -172,6 +172,13 @@ class Owned:
 
     def _handle(self, key: str, pointer: Pointer) -> Step:
         return Step(self.lease, self.run, key, pointer)
+
+    def _check_idle(self) -> None:
+        """Misuse when the block is left while others still do steps of the run: it is not finished then."""
+        if busy := sorted(self._life.busy):
+            raise Misuse(
+                f"run {self.run} was left while steps are under way: {', '.join(map(repr, busy[:5]))}; wait for them first"
+            )
 
     # ------------------------------------------------------------ telling
 

@@ -137,6 +137,7 @@ class Run(Owned):
         """Record how the block ended; what cannot be recorded any more is left to the next life."""
         core, log = self.lease._core, self._life.log
         if error is None:
+            self._check_idle()
             self._drive(_talk(closing.finish(log), "finish"))
             if self._options.anchors:
                 self._remember()

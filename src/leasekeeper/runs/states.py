@@ -76,7 +76,14 @@ class Stated(Generic[T]):
         """Read it, linearizably."""
         log = self._log
         self._take(*self._decoded((yield from read(log, self.name, log.ctx.now() + READ_S))))
+        found = self._loaded
+        if found is not None and found.migrated and self._migrates(found):
+            yield from self._put(found.value, found, self._mod_revision)  # the one before is kept
         return self.value
+
+    def _migrates(self, found: Loaded[T]) -> bool:
+        """Whether an older state is written back in the new version: not by a pinned writer, nor in a run that is finished."""
+        return self._write_version != found.version and self._owned._life.log.head.status != "finished"
 
     def _decoded(self, kv: pb.KeyValue | None) -> tuple[Loaded[T] | None, int]:
         if kv is None:
