@@ -94,17 +94,20 @@ def intend(life: Incarnation, spec: Spec, pointer: Pointer, seen: Observed | Non
     return outcomes.moved(pointer.begun(appended.seq), appended.revision)
 
 
-def act(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen_s: float) -> Conduct[Any]:
-    """The gate, the call, the postcondition, the outcome; the intent is recorded."""
+def act(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen_s: float, *, alone: bool) -> Conduct[Any]:
+    """The gate, the call, the postcondition, the outcome; the intent is recorded.
+
+    ``alone``: surely no earlier attempt was applied. Otherwise that this one was not says nothing of the step.
+    """
     now = life.log.ctx.now
-    seen_s = yield from _ready(life, spec, calls, pointer, seen_s)
+    seen_s = yield from _ready(life, spec, calls, pointer, seen_s, alone=alone)
     handle = calls.handle(pointer)
     began_s = now()
     yield Tell("called", spec.key, spec.kind, repeated=pointer.attempts > 1, window_s=began_s - seen_s)
     try:
         result = yield Invoke(lambda: calls.effect(handle), "effect")
     except NotApplied as error:
-        yield from _raised(life, spec, pointer, error, applied=False)
+        yield from _raised(life, spec, pointer, error, applied=False if alone else None)
         raise
     except (Exception, StopWork) as error:
         yield from _raised(life, spec, pointer, error, applied=None)
@@ -122,7 +125,9 @@ def act(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen_s: f
     return (yield from record_outcome(life, spec, calls, pointer, result, post=post, ms=took_ms, about=about))
 
 
-def _ready(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen_s: float) -> Conduct[float]:
+def _ready(
+    life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen_s: float, *, alone: bool
+) -> Conduct[float]:
     """Until the call may be made: when the preflight was asked. What fails before the first call surely applied nothing."""
     try:
         if life.drained and life.anchor is not None:
@@ -131,8 +136,7 @@ def _ready(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen_s
     except Conflict:
         raise  # it is recorded
     except Exception as error:
-        first = pointer.attempts <= 1
-        yield from _raised(life, spec, pointer, error, applied=False if first else None, asking="preflight")
+        yield from _raised(life, spec, pointer, error, applied=False if alone else None, asking="preflight")
         raise
 
 

@@ -77,7 +77,7 @@ class Calls:
 class Incarnation:
     """One life of a run.
 
-    ``busy`` are the keys of the steps under way; ``quota`` is how large etcd's database may become; ``anchor`` has the present
+    ``busy`` are the steps under way, by key; ``quota`` is how large etcd's database may become; ``anchor`` has the present
     head remembered outside of etcd, with ``drained`` before each call.
     """
 
@@ -87,7 +87,7 @@ class Incarnation:
     quota: int | None = None
     anchor: Callable[[], None] | None = None
     drained: bool = False
-    busy: set[str] = field(default_factory=set)
+    busy: dict[str, object] = field(default_factory=dict)
     space_read_s: float = float("-inf")
 
     @property

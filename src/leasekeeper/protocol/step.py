@@ -53,13 +53,15 @@ def do(life: Incarnation, spec: Spec, calls: Calls) -> Conduct[Any]:
         Fenced: the claim is gone.
         whatever the effect raised: it may have been applied; the next time it is in doubt.
     """
-    if spec.key in life.busy:
-        raise StepBusy(run=life.log.run, step=spec.key)
-    life.busy.add(spec.key)
+    mine = object()
     try:
+        # One step of the interpreter: of two threads one finds the other's.
+        if life.busy.setdefault(spec.key, mine) is not mine:
+            raise StepBusy(run=life.log.run, step=spec.key)
         return (yield from _do(life, spec, calls))
     finally:
-        life.busy.discard(spec.key)
+        if life.busy.get(spec.key) is mine:
+            del life.busy[spec.key]
 
 
 def _do(life: Incarnation, spec: Spec, calls: Calls) -> Conduct[Any]:
@@ -93,7 +95,7 @@ def _first(life: Incarnation, spec: Spec, calls: Calls) -> Conduct[Any]:
     if seen is not None and seen.applied:
         raise (yield from conflict(life, spec, pointer, seen))
     pointer = yield from intend(life, spec, pointer, seen)
-    return (yield from act(life, spec, calls, pointer, seen_s))
+    return (yield from act(life, spec, calls, pointer, seen_s, alone=True))
 
 
 def _again(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer) -> Conduct[Any]:
@@ -114,8 +116,9 @@ def _again(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer) -> Con
     if verdict is Verdict.ADOPT:
         assert seen is not None
         return (yield from _adopt(life, spec, calls, pointer, seen))
+    alone = pointer.state == "cleared"
     pointer = yield from intend(life, spec, pointer, seen)
-    return (yield from act(life, spec, calls, pointer, seen_s))
+    return (yield from act(life, spec, calls, pointer, seen_s, alone=alone))
 
 
 def _judge(life: Incarnation, spec: Spec, pointer: Pointer, seen: Observed | None) -> tuple[Verdict, str]:

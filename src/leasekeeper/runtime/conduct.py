@@ -55,6 +55,8 @@ def drive(on: Footing, conduct: Conduct[T]) -> T:
         return value
     except (Fenced, Fault) as error:
         raise public(on.held, error) from None
+    finally:
+        conduct.close()  # Ctrl-C between two operations: it has yet to hear of it
 
 
 def _perform(on: Footing, operation: Operation) -> Any:
@@ -97,6 +99,8 @@ async def drive_async(on: Footing, conduct: Conduct[T]) -> T:
         return value
     except (Fenced, Fault) as error:
         raise public(on.held, error) from None
+    finally:
+        conduct.close()
 
 
 async def _perform_async(on: Footing, operation: Operation) -> Any:
