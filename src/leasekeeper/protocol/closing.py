@@ -40,7 +40,7 @@ def fail(log: Log, error: BaseException) -> Plan[Appended | None]:
     if log.head.status == "finished":
         return None
     data = plain(error_text(error))
-    change = _as_it_is
+    change = _not_counted if isinstance(error, RunHalted) else _as_it_is
     return (yield from append(log, Entry(Draft("failed", "", data, log.ctx.new_nonce()), change=change)))
 
 
