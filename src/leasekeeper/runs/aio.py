@@ -39,6 +39,7 @@ class AsyncRun(Owned):
     __slots__ = ()
 
     lease: AsyncLease
+    _awaits = True
 
     async def do(
         self,
@@ -176,6 +177,7 @@ class AsyncPhase:
     async def move(self, to: str) -> None:
         """Move to a phase that may follow the present one, by compare-and-set; see `Phase.move`."""
         log = self._run._life.log
+        self._run.lease._check_not_over()
         await self._run._drive(_talk(phase.move(log, self.name, self._legal, to, log.ctx.now() + READ_S), "phase"))
 
     def __repr__(self) -> str:

@@ -20,6 +20,7 @@ What is declared is believed: declare what the callee promises, not what one hop
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
@@ -141,6 +142,11 @@ class Effect:
                 field=f"{self.name}, what it returns", value=returns, expected="a result that is JSON"
             )
 
+    def awaited(self) -> str:
+        """Which part of it is a coroutine function; "" when none is."""
+        parts = {"effect": self.function, "preflight": self._preflight, "verify": self._verify}
+        return next((name for name, part in parts.items() if part is not None and _is_awaited(part)), "")
+
     def call(self, args: tuple[Any, ...]) -> Callable[[Step], Any]:
         """The call, for one set of arguments; a bare callable is not told of the step."""
         function = self.function
@@ -249,6 +255,10 @@ def effect(
 def as_effect(given: object) -> Effect:
     """An effect as it is, any other callable as one of which nothing is declared; Misuse for what cannot be called."""
     return given if isinstance(given, Effect) else Effect(given, Help(), bare=True)  # type: ignore[arg-type]
+
+
+def _is_awaited(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def _name(function: object) -> str:

@@ -14,6 +14,7 @@ from leasekeeper.errors import ConfigError, LeasekeeperError, Misuse
 from leasekeeper.fencing import split_token
 from leasekeeper.protocol import step as steps
 from leasekeeper.protocol.conduct import Conduct, Talk, Tell
+from leasekeeper.protocol.gate import check_need
 from leasekeeper.protocol.guarded import Ownership
 from leasekeeper.protocol.history import last
 from leasekeeper.protocol.incarnation import Calls, Incarnation, Spec
@@ -59,6 +60,8 @@ class Owned:
     __slots__ = ("__weakref__", "_anchoring", "_life", "_options", "_passing", "lease")
 
     lease: Any
+    # Whether what it calls may be a coroutine function.
+    _awaits = False
 
     def __init__(self, lease: Held, life: Incarnation, options: RunOptions, passing: Passing = nowhere) -> None:
         self.lease = lease
@@ -131,6 +134,8 @@ class Owned:
         check_name(key, "key")
         effect = as_effect(given)
         effect.check()
+        if not self._awaits and (part := effect.awaited()):
+            raise Misuse(f"the {part} of step {key!r} is a coroutine function: use AsyncKeeper, or a plain function")
         if verify not in (None, "always", "recorded"):
             raise ConfigError(field="verify", value=verify, expected="'always' or 'recorded'")
         spec = self._spec(key, effect, args, kind, verify or self._options.verify, need, about)
@@ -142,6 +147,7 @@ class Owned:
             checkpoint=commit,
         )
         self.lease._check_not_over()
+        check_need(self.lease._authority, spec.need_s)
         return steps.do(self._life, spec, calls)
 
     def _spec(

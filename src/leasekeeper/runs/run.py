@@ -222,6 +222,7 @@ class Phase:
         Raises IllegalTransition when it may not; StaleCheckpoint when somebody moved it at the same moment.
         """
         log = self._run._life.log
+        self._run.lease._check_not_over()
         self._run._drive(_talk(phase.move(log, self.name, self._legal, to, log.ctx.now() + READ_S), "phase"))
 
     def __repr__(self) -> str:

@@ -34,7 +34,7 @@ TRIES = 10
 class Stated(Generic[T]):
     """A checkpoint: a versioned state of a run, changed by compare-and-set."""
 
-    __slots__ = ("_kind", "_loaded", "_mod_revision", "_owned", "_write_version", "name")
+    __slots__ = ("_kind", "_owned", "_seen", "_write_version", "name")
 
     def __init__(self, owned: Owned, name: str, kind: type[T], write_version: int | None) -> None:
         self.name = check_name(name, "checkpoint")
@@ -42,18 +42,20 @@ class Stated(Generic[T]):
         self._owned = owned
         self._kind = kind
         self._write_version = write_version
-        self._loaded: Loaded[T] | None = None
-        self._mod_revision = 0
+        # The state last read and the revision of its last change: one thing, as several threads may use the handle.
+        self._seen: tuple[Loaded[T] | None, int] = None, 0
 
     @property
     def value(self) -> T | None:
         """The state as it was last read or committed through this handle; None when there was none."""
-        return None if self._loaded is None else self._loaded.value
+        loaded, _ = self._seen
+        return None if loaded is None else loaded.value
 
     @property
     def n(self) -> int:
         """How often it had been committed then."""
-        return 0 if self._loaded is None else self._loaded.n
+        loaded, _ = self._seen
+        return 0 if loaded is None else loaded.n
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} of {self._owned.run} n={self.n}>"
@@ -61,9 +63,14 @@ class Stated(Generic[T]):
     def change(self, **changes: Any) -> Change:
         """The change that a commit of these fields would make, to be committed together with a step: ``run.do(…, commit=…)``.
 
-        It is one of the state last read through this handle.
+        It is one of the state last read through this handle, as it stood in etcd: whatever became of ``value`` since.
         """
-        return self._change(_changed(self._kind, self.value, changes), self._loaded, self._mod_revision)
+        loaded, mod_revision = self._seen
+        if loaded is not None:
+            where = self._owned._life.log.keys.checkpoint(self.name).decode()
+            loaded = decode(loaded.stored, self._kind, where)
+        current = None if loaded is None else loaded.value
+        return self._change(_changed(self._kind, current, changes), loaded, mod_revision)
 
     # ------------------------------------------------------------ plans
 
@@ -75,10 +82,10 @@ class Stated(Generic[T]):
     def _read(self) -> Plan[T | None]:
         """Read it, linearizably."""
         log = self._log
-        self._take(*self._decoded((yield from read(log, self.name, log.ctx.now() + READ_S))))
-        found = self._loaded
+        found, mod_revision = self._decoded((yield from read(log, self.name, log.ctx.now() + READ_S)))
+        self._take(found, mod_revision)
         if found is not None and found.migrated and self._migrates(found):
-            yield from self._put(found.value, found, self._mod_revision)  # the one before is kept
+            yield from self._put(found.value, found, mod_revision)  # the one before is kept
         return self.value
 
     def _migrates(self, found: Loaded[T]) -> bool:
@@ -91,13 +98,13 @@ class Stated(Generic[T]):
         return decode(kv.value, self._kind, kv.key.decode("utf-8", "replace")), kv.mod_revision
 
     def _take(self, loaded: Loaded[T] | None, mod_revision: int) -> None:
-        self._loaded, self._mod_revision = loaded, mod_revision
+        self._seen = loaded, mod_revision
 
     def _commit(self, changes: dict[str, Any], given: tuple[T, ...] = ()) -> Plan[T]:
         """Commit changed fields, or a whole state, over what was last read through this handle."""
         log = self._log
         loaded, mod_revision = self._decoded((yield from read(log, self.name, log.ctx.now() + READ_S)))
-        if mod_revision != self._mod_revision:
+        if mod_revision != self._seen[1]:
             raise StaleCheckpoint(run=log.run, name=self.name, expected=self.n, found=0 if loaded is None else loaded.n)
         current = None if loaded is None else loaded.value
         value = given[0] if given else _changed(self._kind, current, changes)
