@@ -22,9 +22,10 @@ from leasekeeper.protocol.refused import sort_out
 from leasekeeper.protocol.transaction import build, taken
 
 if TYPE_CHECKING:
+    from leasekeeper.protocol import etcd_pb2 as pb
     from leasekeeper.protocol.halt import Halt
 
-__all__ = ["Appended", "Entry", "Fenced", "Line", "Log", "Unexpected", "append"]
+__all__ = ["Appended", "Entry", "Fenced", "Line", "Log", "Unexpected", "append", "patiently"]
 
 # How long a transaction is tried before it is asked whether trying still makes sense.
 SPELL_S = 10.0
@@ -99,6 +100,21 @@ def _serve(log: Log) -> Plan[None]:
         tries += 1
     text = f"others write to {log.run} again and again"
     fail(log, log.line.waiting(), Fault(Kind.RETRY, text=text, operation="Txn"))
+
+
+def patiently(log: Log, request: pb.TxnRequest) -> Plan[pb.TxnResponse]:
+    """Send what goes with evidence, and may be repeated, as long as authority can come back: its answer."""
+    while True:
+        try:
+            reply: pb.TxnResponse = yield from persist(TXN, request, now=log.ctx.now, until=log.ctx.now() + SPELL_S)
+        except Fault as fault:
+            full = fault.cause is Cause.NO_SPACE
+            if (fault.lasting and not full) or not log.alive():
+                raise
+        else:
+            return reply
+        if full:
+            yield Sleep(FULL_S)
 
 
 def _unseen(built: Built) -> None:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["fail", "finish"]
 
+# How long it is tried to leave word of a failure. Nobody decides on it, and whoever leaves a block must not hang there.
+FAIL_S = 5.0
+
 
 def finish(log: Log) -> Plan[Appended | None]:
     """Record that all is done; nothing is begun in this run from then on. None when it was finished before.
@@ -41,7 +44,8 @@ def fail(log: Log, error: BaseException) -> Plan[Appended | None]:
         return None
     data = plain(error_text(error))
     change = _not_counted if isinstance(error, RunHalted) else _as_it_is
-    return (yield from append(log, Entry(Draft("failed", "", data, log.ctx.new_nonce()), change=change)))
+    draft = Draft("failed", "", data, log.ctx.new_nonce())
+    return (yield from append(log, Entry(draft, change=change, until=log.ctx.now() + FAIL_S)))
 
 
 def _finished(head: Head) -> Head:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Identity", "idempotency_key", "read_identity", "the_identity"]
 
+FORMAT = 1
 UUID_DIGITS = 32
 SECRET_DIGITS = 64
 _HEX = frozenset("0123456789abcdef")
@@ -43,7 +44,7 @@ def read_identity(stored: bytes, where: str) -> Identity:
     """The identity from its bytes; CorruptState for anything that was not written as one."""
     body, _, _ = unsealed(stored, where)
     uuid, secret = body.get("uuid"), body.get("secret")
-    if not _is_hex(uuid, UUID_DIGITS) or not _is_hex(secret, SECRET_DIGITS):
+    if not _is_hex(uuid, UUID_DIGITS) or not _is_hex(secret, SECRET_DIGITS) or body.get("v") != FORMAT:
         raise CorruptState(f"{where} cannot be trusted: it is no identity", where=where, why="it is no identity")
     return Identity(str(uuid), bytes.fromhex(str(secret)), stored)
 

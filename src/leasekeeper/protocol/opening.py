@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = ["Opened", "Opening", "open_run", "read_meta"]
 
 TRIES_MAX = 20
+FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,8 +301,9 @@ def _meta_of(stored: bytes, where: str) -> Meta:
     body, _, _ = unsealed(stored, where)
     try:
         gen, at_ms, by, life = body["gen"], body["at"], body["by"], body["life"]
-        if type(gen) is not int or type(at_ms) is not int or not isinstance(by, str) or not isinstance(life, str):
-            raise TypeError("it is not what a run was begun with")
+        whole = type(gen) is int and type(at_ms) is int and isinstance(by, str) and isinstance(life, str)
+        if not whole or body.get("v") != FORMAT:
+            raise TypeError(f"it is not what a run was begun with, in format {FORMAT}")
         text = signed_part(stored)
         start = text.index(b',"input":') + len(b',"input":')
         given = text[start : text.rindex(b',"life":')]

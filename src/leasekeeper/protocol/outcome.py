@@ -15,7 +15,7 @@ from leasekeeper.canonical import canonical
 from leasekeeper.errors import ConfigError
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
-from leasekeeper.protocol.append import Fenced
+from leasekeeper.protocol.append import Fenced, patiently
 from leasekeeper.protocol.conduct import Conduct, Invoke, Talk
 from leasekeeper.protocol.limits import INLINE_MAX, VALUE_MAX
 from leasekeeper.protocol.plan import TXN, Plan, persist
@@ -190,7 +190,7 @@ def _put_pieces(log: Log, name: str, text: bytes) -> Plan[None]:
     for index, start in enumerate(range(0, len(text), PIECE)):
         put = m.put(log.keys.blob(name, index), text[start : start + PIECE])
         request = pb.TxnRequest(compare=(own,), success=(put,))
-        reply = yield from persist(TXN, request, now=log.ctx.now, until=log.ctx.now() + STORE_S)
+        reply = yield from patiently(log, request)
         if not reply.succeeded:
             raise Fenced(log.run)
 

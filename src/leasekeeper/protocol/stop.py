@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from leasekeeper.protocol.append import Entry, append
 from leasekeeper.protocol.conduct import Alarm, Conduct, Talk, Tell
 from leasekeeper.protocol.incarnation import check_room, draft, put
+from leasekeeper.protocol.limits import RECORDS_MAX
 from leasekeeper.protocol.outcome import joined, seen_text
 from leasekeeper.protocol.receipt import Draft, plain, read_receipt
 from leasekeeper.run_errors import Conflict, Drift, InDoubt, Quarantined
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from leasekeeper.run_records import Observed, Receipt
 
 __all__ = ["alarm", "conflict", "doubt", "drifted", "entered"]
+
+# What a run keeps free for records that matter more than those of its drifts, which each life may find again.
+DRIFT_ROOM = 1000
 
 
 def conflict(life: Incarnation, spec: Spec, pointer: Pointer, seen: Observed) -> Conduct[Conflict]:
@@ -62,7 +66,8 @@ def drifted(life: Incarnation, spec: Spec, receipt: Receipt) -> Conduct[None]:
     """What was done does not hold any more: record that, tell somebody, and raise Drift unless the step accepts it."""
     log = life.log
     made = draft(life, spec, "drift", plain({"accepted": spec.drift == "accept", "outcome": receipt.seq}))
-    yield Talk(append(log, Entry(made)), "drift")
+    if log.head.seq + DRIFT_ROOM <= RECORDS_MAX:  # else it is told alone
+        yield Talk(append(log, Entry(made)), "drift")
     yield Tell("drift", spec.key, spec.kind)
     if spec.drift == "accept":
         return

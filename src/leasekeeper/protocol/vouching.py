@@ -28,8 +28,8 @@ def vouched(receipt: Receipt, ring: Keyring | None, *, signed: bool) -> Receipt:
         signed: the run's records have to be signed by now.
 
     Raises:
-        CorruptState: it is not signed and has to be, or the signature is not right, or by a key that is not trusted.
-        SigningKeyMissing: it is signed, and no key is known here.
+        CorruptState: it is not signed and has to be, or the signature is not right.
+        SigningKeyMissing: it is signed by a key that is not known here.
     """
     where = f"record {receipt.seq} of {receipt.run}"
     if not receipt.key_id:
@@ -37,7 +37,7 @@ def vouched(receipt: Receipt, ring: Keyring | None, *, signed: bool) -> Receipt:
             why = "it is not signed, and the run's records are"
             raise CorruptState(f"{where} cannot be trusted: {why}", where=where, why=why)
         return receipt
-    if ring is None:
+    if ring is None or receipt.key_id not in ring:
         raise SigningKeyMissing(run=receipt.run, key_id=receipt.key_id)
     try:
         ring.verify(receipt.key_id, DOMAIN + signed_part(receipt.stored), signature_bytes(receipt.signature))
