@@ -6,6 +6,7 @@ etcd's own keys, never by what the program says of itself.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
@@ -17,6 +18,7 @@ from leasekeeper import Answered, Keeper, LeasekeeperError, Observed, effect
 from leasekeeper.protocol.chain import Verdict, verify_chain
 from leasekeeper.protocol.receipt import read_receipt
 from leasekeeper.run_records import Receipt
+from leasekeeper.runs.aio import AsyncRun
 from leasekeeper.runs.alert import Alert
 from leasekeeper.runs.effect import Effect, Step
 from leasekeeper.runs.run import Run
@@ -213,6 +215,29 @@ def body(run: Run, policy: Policy, url: str) -> Any:
     return {**result, "state": value.paid == result["id"], "phase": phase.now()}
 
 
+async def abody(run: AsyncRun, policy: Policy, url: str) -> Any:
+    """The same under asyncio, where what nothing is declared of is a coroutine function."""
+    doing: Any = policy.make(url)
+    if not isinstance(doing, Effect):
+        plain = doing
+
+        async def doing(subject: str) -> Any:
+            return await asyncio.to_thread(plain, subject)
+
+    if policy.kind == "memo":
+        return await run.memo("act", doing, run.id)
+    if policy.name != "stateful":
+        return await run.do("act", doing, run.id)
+    state = await run.checkpoint("state", State)
+    result = await run.do("act", doing, run.id, commit=lambda found: state.change(paid=found["id"]))
+    phase = await run.phase("order", {"begun": ["paid"], "paid": []})
+    if await phase.now() == "begun":
+        await phase.move("paid")
+    value = (await run.checkpoint("state", State)).value
+    assert value is not None
+    return {**result, "state": value.paid == result["id"], "phase": await phase.now()}
+
+
 def normal(result: Any, id_: str) -> Any:
     """A result without what differs between two orders: their names, and numbers that the callee gives out."""
     text = json.dumps(result, sort_keys=True)
@@ -227,6 +252,11 @@ class Bench:
     raw: RawEtcd
     namespace: str
     world: OutsideWorld
+
+    @property
+    def it(self) -> str:
+        """The id of the run that a test is about, and its subject in the world: no other test's."""
+        return f"it-{self.namespace[-10:]}"
 
     def program(self, policy: str, **asked: Any) -> Program:
         """A process that does runs of a policy; see `tests.programs.crasher`."""
@@ -255,6 +285,11 @@ class Bench:
         """What was asked for a run, and what happened, as the world has written it down."""
         where, subject = POLICIES[policy].where, subject_of(POLICIES[policy], id_)
         return self.world.received(where, subject), self.world.applied(where, subject)
+
+    def undisturbed(self, policy: str) -> Any:
+        """What the step comes to when nothing happens, of a run of the id `it` with "-clean" behind it."""
+        with self.keeper() as keeper:
+            return normal(self.life(keeper, policy, f"{self.it}-clean", []), f"{self.it}-clean")
 
     def numbers(self, policy: str, id_: str) -> tuple[int, int]:
         """How often the world was asked, and how often it happened."""

@@ -46,10 +46,13 @@ def becomes(policy: Policy, at: str) -> tuple[str, int, int]:
     return ("stopped" if then == "stop" else "done"), asked, asked if policy.kind == "memo" else min(asked, 1)
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_killed_at_every_point(name: str, bench: Bench) -> None:
+CASES = [*[(name, False) for name in POLICIES], *[(name, True) for name in ("bare", "memo", "probe", "stateful")]]
+
+
+@pytest.mark.parametrize(("name", "aio"), CASES)
+def test_killed_at_every_point(name: str, aio: bool, bench: Bench) -> None:
     """A13 A17 A18 A24 B2 B16: Killed at any point, a step is applied once, or it stops in doubt and tells so once."""
-    with bench.program(name, clean=f"{name}-{bench.namespace[-6:]}", each=True) as first:
+    with bench.program(name, aio=aio, clean=f"{name}-{bench.namespace[-6:]}", each=True) as first:
         points: list[str] = first.wait_for("clean", WAIT_S)["points"]
         parked = first.wait_for_more("parked", len(points), WAIT_S)
         first.kill()
@@ -57,7 +60,7 @@ def test_killed_at_every_point(name: str, bench: Bench) -> None:
     bench.bury()
     places = {report["id"]: _place(points, report) for report in parked}
     assert sorted(places.values()) == list(range(len(points)))
-    with bench.program(name, runs=sorted(places)) as second:
+    with bench.program(name, aio=aio, runs=sorted(places)) as second:
         assert second.wait_for("end", WAIT_S)
         second.end()
     wanted = {id_: becomes(POLICIES[name], stage(points, place)) for id_, place in places.items()}

@@ -1,35 +1,37 @@
 """A process that does runs, each in a thread of its own, to be killed while each of them is at its point.
 
-Options: endpoint, namespace, url (of the outside world), policy, ttl, restarts; ``clean``: an id to do first, undisturbed, of
-which the points that it passed are reported (``clean``); ``each``: then one run for each of these points, which stops there,
+Options: endpoint, namespace, url (of the outside world), policy, ttl, restarts, aio; ``clean``: an id to do first, undisturbed,
+of which the points that it passed are reported (``clean``); ``each``: then one run for each of these points, which stops there,
 reported as ``parked``; ``runs``: ids to do, undisturbed; ``kill``: the point at which the process is to kill itself;
 ``cut``: a kind of record, at whose answer it is to kill itself. Reports ``done``, ``stopped`` by an error, and ``alert``.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import Counter
 from contextlib import ExitStack
 from typing import Any
 
-from leasekeeper import Keeper, Timing
+from leasekeeper import AsyncKeeper, Keeper, Timing
+from leasekeeper.runs.aio import AsyncRunning
 from leasekeeper.runs.run import Running
 from leasekeeper.testing import FaultProxy, failpoints
-from tests.crashes import KEY, POLICIES, WORKFLOW, body, short, told
+from tests.crashes import KEY, POLICIES, WORKFLOW, abody, body, short, told
 from tests.programs.voice import options, say
 
 
 class Crasher:
     """One keeper and the runs that go through it."""
 
-    def __init__(self, keeper: Keeper, given: dict[str, Any]) -> None:
+    def __init__(self, keeper: Keeper | AsyncKeeper, given: dict[str, Any]) -> None:
         self.keeper = keeper
         self.policy = POLICIES[given["policy"]]
         self.url = given["url"]
         self.restarts = given.get("restarts", 10)
 
-    def running(self, id_: str) -> Running:
+    def running(self, id_: str) -> Running | AsyncRunning:
         """A run, not yet entered."""
         return self.keeper.run(
             WORKFLOW,
@@ -40,15 +42,22 @@ class Crasher:
             alert=lambda alert: say("alert", **told(alert, id_)),
         )
 
-    def do(self, id_: str, running: Running) -> None:
-        """A life of a run, to whatever end."""
+    def do(self, id_: str, running: Running | AsyncRunning) -> None:
+        """A life of a run, to whatever end; under asyncio on a loop of its own."""
         try:
-            with running as run:
-                result = body(run, self.policy, self.url)
+            if isinstance(running, Running):
+                with running as run:
+                    result = body(run, self.policy, self.url)
+            else:
+                result = asyncio.run(self._ado(running))
         except BaseException as error:  # noqa: BLE001 - all of it is reported
             say("stopped", id=id_, error=type(error).__name__, why=str(error))
         else:
-            say("done", id=id_, result=result, resumed=run.resumed, token=run.token)
+            say("done", id=id_, result=result)
+
+    async def _ado(self, running: AsyncRunning) -> Any:
+        async with running as run:
+            return await abody(run, self.policy, self.url)
 
     def park(self, id_: str, point: str, nth: int) -> None:
         """A life of a run that stops at its point, for good."""
@@ -88,9 +97,10 @@ def main() -> None:
             proxy = stack.enter_context(FaultProxy(endpoint))
             proxy.lose_next_reply(failpoints.record(kind), then="kill")
             endpoint = proxy.endpoint
-        keeper = stack.enter_context(
-            Keeper(endpoint, namespace=given["namespace"], timing=Timing(ttl=given.get("ttl", 20.0)))
+        keeper = (AsyncKeeper if given.get("aio") else Keeper)(
+            endpoint, namespace=given["namespace"], timing=Timing(ttl=given.get("ttl", 20.0))
         )
+        stack.callback(keeper.close if isinstance(keeper, Keeper) else lambda: asyncio.run(keeper.close()))
         if (point := given.get("kill")) is not None:
             stack.enter_context(failpoints.kill_at(point, on=keeper, nth=given.get("nth", 1)))
         threads = lives(Crasher(keeper, given), given)

@@ -119,7 +119,7 @@ def test_bad_points_are_refused() -> None:
         with pytest.raises(ConfigError, match="whole number"):
             failpoints.freeze_at("intent:send", on=keeper, nth=nth)  # type: ignore[arg-type]
     with pytest.raises(Misuse, match="keeper"):
-        failpoints.track(on=object())  # type: ignore[type-var]
+        failpoints.track(on=object())  # type: ignore[arg-type]
     point = failpoints.kill_at("intent:send", on=keeper)
     with point, pytest.raises(Misuse, match="armed"):
         point.__enter__()

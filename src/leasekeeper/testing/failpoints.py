@@ -34,7 +34,7 @@ import signal
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from leasekeeper.errors import ConfigError, Misuse
 from leasekeeper.protocol.receipt import text_of
@@ -47,10 +47,11 @@ if TYPE_CHECKING:
     from leasekeeper.runs.aio import AsyncRunning
     from leasekeeper.runs.run import Running
 
+    On = Keeper | AsyncKeeper | Running | AsyncRunning
+
 __all__ = ["Failpoint", "Pause", "Track", "freeze_at", "kill_at", "names", "pause_at", "raise_at", "record", "track"]
 
 Passing = Callable[[str], None]
-On = TypeVar("On", "Keeper", "AsyncKeeper", "Running", "AsyncRunning")
 
 REQUESTS = (
     "alerted",
