@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     )
     from leasekeeper.run_records import Answered, Observed, Receipt
     from leasekeeper.runs.aio import AsyncRun
-    from leasekeeper.runs.effect import effect
+    from leasekeeper.runs.effect import Effect, Step, effect
     from leasekeeper.runs.run import Run
     from leasekeeper.runs.schema import migration
     from leasekeeper.schema_errors import MigrationFailed, SchemaTooNew, SchemaUnknown
@@ -90,6 +90,7 @@ __all__ = [
     "Conflict",
     "CorruptState",
     "Drift",
+    "Effect",
     "IllegalTransition",
     "InDoubt",
     "InputChanged",
@@ -123,6 +124,7 @@ __all__ = [
     "StaleCheckpoint",
     "StaleToken",
     "State",
+    "Step",
     "StepBusy",
     "StoreRewound",
     "Timing",
@@ -142,6 +144,8 @@ _HOME = {
     "Observed": "run_records",
     "Receipt": "run_records",
     "Run": "runs.run",
+    "Effect": "runs.effect",
+    "Step": "runs.effect",
     "effect": "runs.effect",
     "migration": "runs.schema",
     "Claim": "records",

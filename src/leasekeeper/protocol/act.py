@@ -100,7 +100,9 @@ def act(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen_s: f
     ``alone``: surely no earlier attempt was applied. Otherwise that this one was not says nothing of the step.
     """
     now = life.log.ctx.now
-    seen_s = yield from _ready(life, spec, calls, pointer, seen_s, alone=alone)
+    seen_s, applied = yield from _ready(life, spec, calls, pointer, seen_s, alone=alone)
+    if applied is not None:
+        return (yield from adopt(life, spec, calls, pointer, applied))
     handle = calls.handle(pointer)
     began_s = now()
     yield Tell("called", spec.key, spec.kind, repeated=pointer.attempts > 1, window_s=began_s - seen_s)
@@ -125,10 +127,19 @@ def act(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen_s: f
     return (yield from record_outcome(life, spec, calls, pointer, result, post=post, ms=took_ms, about=about))
 
 
+def adopt(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen: Observed) -> Conduct[Any]:
+    """It was applied by the life before; what the preflight found is its result."""
+    if calls.verify is not None and not (yield from holds(life, spec, calls, calls.handle(pointer), seen.value)):
+        raise (yield from doubt(life, spec, pointer, "it was applied, and its postcondition does not hold"))
+    yield Tell("adopted", spec.key, spec.kind)
+    post = "observed" if calls.verify is None else "verified"
+    return (yield from record_outcome(life, spec, calls, pointer, seen.value, post=post, adopted=True))
+
+
 def _ready(
     life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen_s: float, *, alone: bool
-) -> Conduct[float]:
-    """Until the call may be made: when the preflight was asked. What fails before the first call surely applied nothing."""
+) -> Conduct[tuple[float, Observed | None]]:
+    """Until the call may be made; see `_come_to_the_gate`. What fails before the first call surely applied nothing."""
     try:
         if life.drained and life.anchor is not None:
             yield Invoke(life.anchor, "anchor")
@@ -140,19 +151,23 @@ def _ready(
         raise
 
 
-def _come_to_the_gate(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen_s: float) -> Conduct[float]:
-    """Until authority is proven and the preflight, if there is one, is fresh: when it was asked."""
+def _come_to_the_gate(
+    life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen_s: float
+) -> Conduct[tuple[float, Observed | None]]:
+    """Until authority is proven and the preflight, if there is one, is fresh: when it was asked.
+
+    And what it saw, if it sees by now that an earlier attempt was applied, which arrived late: then there is nothing to call.
+    """
     now = life.log.ctx.now
     for _ in range(PREFLIGHTS_MAX):
         yield Gate(spec.need_s)
         if calls.preflight is None or fresh(now() - seen_s, spec.preflight_max_age_s):
-            return seen_s
+            return seen_s, None
         seen, seen_s = yield from observe(life, spec, calls, pointer)
         if seen is not None and seen.applied:
             if pointer.attempts <= 1:
                 raise (yield from conflict(life, spec, pointer, seen))
-            # It may be an earlier attempt of this very step that arrived late.
-            raise (yield from doubt(life, spec, pointer, "it was applied just before it was to be called again"))
+            return seen_s, seen
     raise Misuse(
         f"the preflight of step {spec.key!r} is older than preflight_max_age={spec.preflight_max_age_s:g} s whenever the call"
         " is to be made: make it faster, or allow more"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leasekeeper.errors import ConfigError
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.head import Head, read_head
@@ -93,6 +94,14 @@ def checked(keys: RunKeys, seq: int, stored: bytes) -> Receipt:
     if receipt.seq != seq or (receipt.workflow, receipt.id) != (keys.name.workflow, keys.name.id):
         raise CorruptState(f"{where} cannot be trusted: it belongs elsewhere", where=where, why="it belongs elsewhere")
     return receipt
+
+
+def head_of(ctx: Context, keys: RunKeys, until: float) -> Plan[Head]:
+    """A run's head, linearizably; ConfigError for a run that was never begun."""
+    reply = yield from persist(RANGE, pb.RangeRequest(key=keys.head), now=ctx.now, until=until, strict=True)
+    if not reply.kvs:
+        raise ConfigError(field="run", value=keys.name.text, expected="a run that was begun; see: leasekeeper runs ls")
+    return read_head(reply.kvs[0].value, keys.head.decode())
 
 
 def last(ctx: Context, keys: RunKeys, until: float) -> Plan[tuple[Head, Receipt] | None]:

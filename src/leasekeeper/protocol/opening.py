@@ -21,6 +21,7 @@ from leasekeeper.protocol.history import Walk, checked
 from leasekeeper.protocol.identity import Identity, the_identity
 from leasekeeper.protocol.keys import read_epoch
 from leasekeeper.protocol.plan import TXN, Fault, Kind, Plan, persist
+from leasekeeper.protocol.prune import pruned_up_to
 from leasekeeper.protocol.receipt import (
     FIRST_PREV,
     Draft,
@@ -197,16 +198,18 @@ def _with_input(body: dict[str, Any], given: bytes | None) -> bytes:
 
 
 def _generation(keys: RunKeys, opening: Opening, tomb: pb.KeyValue | None) -> int:
-    if tomb is None:
-        return opening.gen or 1
-    where = keys.tomb.decode()
-    body, _, _ = unsealed(tomb.value, where)
-    gone = body.get("gen")
-    if type(gone) is not int:
-        raise CorruptState(f"{where} cannot be trusted: it is no tombstone", where=where, why="it is no tombstone")
-    if opening.gen is None or opening.gen <= gone:
+    gone = pruned_up_to(tomb)
+    if gone and (opening.gen is None or opening.gen <= gone):
         raise RunPruned(run=keys.name.text)
-    return opening.gen
+    return opening.gen or 1
+
+
+def _check_generation(keys: RunKeys, head: Head, opening: Opening, tomb: pb.KeyValue | None) -> None:
+    """RunPruned when what is there is being removed; ConfigError when another generation is asked for."""
+    if head.gen <= pruned_up_to(tomb):
+        raise RunPruned(run=keys.name.text)
+    if opening.gen not in (None, head.gen):
+        raise ConfigError(field="generation", value=opening.gen, expected=f"{head.gen}, as the run that is there")
 
 
 def _log(
@@ -333,17 +336,11 @@ def _take_over(
     assert seen.head is not None
     meta = _meta_of(seen.meta.value, keys.meta.decode())
     head = read_head(seen.head.value, keys.head.decode())
-    if opening.gen not in (None, head.gen):
-        raise ConfigError(field="generation", value=opening.gen, expected=f"{head.gen}, as the run that is there")
+    _check_generation(keys, head, opening, seen.tomb)
     if opening.input is not None and opening.input != meta.input:
         raise InputChanged(run=keys.name.text, recorded=digest(meta.input), given=digest(opening.input))
     latest = yield from _walk(ctx, keys, head, meta, opening.marks, until)
-    if latest.key_id and opening.signer is None:
-        raise SigningKeyMissing(run=latest.run, key_id=latest.key_id)
-    vouched(latest, opening.ring, signed=bool(head.key_id))
-    if latest.namespace_id != identity.uuid:
-        where = keys.record(latest.seq).decode()
-        raise CorruptState(f"{where} was written in another environment", where=where, why="another environment")
+    _check_latest(latest, opening, identity, signed=bool(head.key_id))
     log = _log(ctx, keys, mine, opening, identity, head, line, alive)
     opened = Opened(log, identity, meta, False, head.done)
     if head.status in ("finished", "quarantined"):
@@ -382,6 +379,16 @@ def _walk(ctx: Context, keys: RunKeys, head: Head, meta: Meta, marks: Mapping[in
         why = f"it does not name record {walk.seq}, the last one, by its hash"
         raise CorruptState(f"{where} cannot be trusted: {why}", where=where, why=why)
     return checked(keys, head.seq, stored)
+
+
+def _check_latest(latest: Receipt, opening: Opening, identity: Identity, *, signed: bool) -> None:
+    """The last record has to be signed as it should, and written here: it vouches for all before it."""
+    if latest.key_id and opening.signer is None:
+        raise SigningKeyMissing(run=latest.run, key_id=latest.key_id)
+    vouched(latest, opening.ring, signed=signed)
+    if latest.namespace_id != identity.uuid:
+        where = f"record {latest.seq} of {latest.run}"
+        raise CorruptState(f"{where} was written in another environment", where=where, why="another environment")
 
 
 def _check_beginning(keys: RunKeys, stored: bytes, meta: Meta) -> None:

@@ -30,6 +30,7 @@ __all__ = [
     "Draft",
     "Writer",
     "digest",
+    "json_of",
     "link",
     "plain",
     "read_receipt",
@@ -62,6 +63,11 @@ def text_of(value: str) -> str:
 def plain(fields: dict[str, Any]) -> bytes:
     """Canonical JSON of what we put together ourselves: ASCII keys, text, whole numbers below 2**53, lists, dicts, None."""
     return _plain(fields).encode()
+
+
+def json_of(items: list[Any]) -> bytes:
+    """`plain` for a list."""
+    return _plain(items).encode()
 
 
 def digest(data: bytes) -> str:

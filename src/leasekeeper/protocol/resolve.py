@@ -19,7 +19,7 @@ from leasekeeper.protocol.limits import check_length
 from leasekeeper.protocol.outcome import joined
 from leasekeeper.protocol.plan import TXN, Fault, Kind, Plan, persist
 from leasekeeper.protocol.pointer import Pointer, read_pointer
-from leasekeeper.protocol.receipt import Draft, Writer, digest, read_receipt, text_of
+from leasekeeper.protocol.receipt import Draft, Writer, digest, json_of, read_receipt, text_of
 from leasekeeper.run_errors import SigningKeyMissing
 
 if TYPE_CHECKING:
@@ -39,13 +39,18 @@ OPEN_TO_WORD = ("in_doubt", "intent", "conflict")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
-    """What an operator says. ``step`` None: the run may be tried again. ``evidence`` and ``result`` are canonical JSON."""
+    """What an operator says. ``evidence`` and ``result`` are canonical JSON.
+
+    ``step`` None: a quarantined run may be tried again; or, with ``rewound``, a run goes on from where it is, although somebody
+    outside of etcd remembers these later records (or others), by number and hash: they are given up for lost.
+    """
 
     step: str | None
     applied: bool
     evidence: bytes
     result: bytes = b"null"
     signer: SigningKey | None = None
+    rewound: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,7 @@ def _check(keys: RunKeys, word: Word, seen: _Seen) -> None:
         raise SigningKeyMissing(run=keys.name.text, key_id=seen.head.key_id or "(none: its records are not signed)")
     check_length(keys.name.text, seen.head.seq, more=2)
     if word.step is None:
-        if seen.head.status != "quarantined":
+        if seen.head.status != "quarantined" and not word.rewound:
             raise Misuse(f"run {keys.name} is {seen.head.status}, not quarantined: there is nothing to lift")
         return
     if not seen.pointer.mod_revision:
@@ -154,6 +159,7 @@ def _data(word: Word, pointer: Pointer, ctx: Context) -> bytes:
         args=b'"%b"' % pointer.args.encode(),
         by=text_of(ctx.holder).encode(),
         evidence=word.evidence,
+        rewound=json_of([{"hash": hash_, "seq": seq} for seq, hash_ in word.rewound]),
         intent=b"%d" % pointer.intent,
         result=word.result,
     )

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from leasekeeper.protocol.act import READ_S, TRIES_MAX, act, holds, intend, observe, record_outcome
+from leasekeeper.protocol.act import READ_S, TRIES_MAX, act, adopt, holds, intend, observe
 from leasekeeper.protocol.append import Unexpected
 from leasekeeper.protocol.conduct import Conduct, Talk, Tell
 from leasekeeper.protocol.doubt import Verdict, decide
@@ -115,7 +115,7 @@ def _again(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer) -> Con
         raise (yield from doubt(life, spec, pointer, why))
     if verdict is Verdict.ADOPT:
         assert seen is not None
-        return (yield from _adopt(life, spec, calls, pointer, seen))
+        return (yield from adopt(life, spec, calls, pointer, seen))
     alone = pointer.state == "cleared"
     pointer = yield from intend(life, spec, pointer, seen)
     return (yield from act(life, spec, calls, pointer, seen_s, alone=alone))
@@ -126,15 +126,6 @@ def _judge(life: Incarnation, spec: Spec, pointer: Pointer, seen: Observed | Non
         return Verdict.CALL, "an operator, or the effect itself, has said that it was not applied"
     age_s = life.log.ctx.wall() - pointer.at_ms / 1000
     return decide(spec.helps, seen, age_s=age_s, key_ttl_s=spec.key_ttl_s, memo=spec.kind == "memo")
-
-
-def _adopt(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen: Observed) -> Conduct[Any]:
-    """It was applied by the life before; what the preflight found is its result."""
-    if calls.verify is not None and not (yield from holds(life, spec, calls, calls.handle(pointer), seen.value)):
-        raise (yield from doubt(life, spec, pointer, "it was applied, and its postcondition does not hold"))
-    yield Tell("adopted", spec.key, spec.kind)
-    post = "observed" if calls.verify is None else "verified"
-    return (yield from record_outcome(life, spec, calls, pointer, seen.value, post=post, adopted=True))
 
 
 def _replayed(life: Incarnation, spec: Spec, calls: Calls, receipt: Receipt) -> Conduct[Any]:

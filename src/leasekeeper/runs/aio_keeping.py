@@ -5,7 +5,7 @@ Apart from the keeper's leases, which are all that many a program uses: of what 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, cast
 
 from leasekeeper.protocol import halt as halts
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from leasekeeper.run_records import Receipt
     from leasekeeper.runs.aio import AsyncRun, AsyncRunning
     from leasekeeper.runs.aio_worker import AsyncWorker
+    from leasekeeper.runs.anchor import Anchor
     from leasekeeper.runs.options import Asked
     from leasekeeper.runtime.conduct import Passing
     from leasekeeper.runtime.core import Core
@@ -101,12 +102,20 @@ class AsyncKeepsRuns:
         evidence: object,
         result: object = None,
         signer: SigningKey | Literal["env"] | None = "env",
+        accept_rewind: Sequence[Anchor] = (),
     ) -> Receipt:
         """Say, as an operator, that a step in doubt was applied, or that it was not; see `Keeper.resolve`."""
+        from leasekeeper.protocol.history import head_of
         from leasekeeper.protocol.resolve import resolve
-        from leasekeeper.runs.operator import run_keys, word
+        from leasekeeper.runs.operator import accepted, remembered, run_keys, word
 
-        said = word(step, applied=applied, evidence=evidence, result=result, signer=signer)
-        keys = run_keys(self._core.ctx.keys, run)
-        receipt: Receipt = await self._core.arun(resolve(self._core.ctx, keys, said, self._core.until()))
+        core = self._core
+        keys = run_keys(core.ctx.keys, run)
+        rewound: tuple[tuple[int, str], ...] = ()
+        if accept_rewind:
+            head = await core.arun(head_of(core.ctx, keys, core.until()))
+            rewound = remembered(accept_rewind, step, keys.name.text, head.gen)
+        said = word(step, applied=applied, evidence=evidence, result=result, signer=signer, rewound=rewound)
+        receipt: Receipt = await core.arun(resolve(core.ctx, keys, said, core.until()))
+        accepted(accept_rewind, receipt)
         return receipt

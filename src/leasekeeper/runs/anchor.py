@@ -31,6 +31,13 @@ class Anchor(Protocol):
         """
         ...
 
+    def accept(self, run: str, gen: int, seq: int, hash: str, at_ms: int) -> None:  # noqa: A002 - the record's own word
+        """Remember that the run goes on from this record, and nothing later of it: an operator has given that up for lost.
+
+        Durable when it returns. Called by `Keeper.resolve` alone.
+        """
+        ...
+
     def last(self, run: str, gen: int) -> Anchored | None:
         """The last head of a generation of a run that is remembered; None when there is none, or the anchor cannot answer.
 

@@ -109,6 +109,12 @@ class FileAnchor:
         write_line(head, FIRST)  # says now if it is too long
         self._within("remember", lambda: self._remember(head))
 
+    def accept(self, run: str, gen: int, seq: int, hash: str, at_ms: int) -> None:  # noqa: A002 - the record's own word
+        """See `Anchor.accept`. Errors as for `remember`, apart from RunRewound."""
+        head = Anchored(run, gen, seq, hash, at_ms, back=True)
+        write_line(head, FIRST)  # says now if it cannot be
+        self._within("accept", lambda: self._remember(head))
+
     def last(self, run: str, gen: int) -> Anchored | None:
         """See `Anchor.last`. Needs no right to write. CorruptState, ConfigError and Unavailable as for `remember`."""
         return self._within("last", lambda: self._last(run, gen))
@@ -147,6 +153,8 @@ class FileAnchor:
         """Whether ``head`` comes after what is known; False when it is just that."""
         if (head.seq, head.hash) == (known.seq, known.hash):
             return False
+        if head.back:
+            return True
         if head.seq < known.seq:
             raise RunRewound(run=head.run, have=head.seq, known=known.seq)
         if head.seq == known.seq:

@@ -58,8 +58,15 @@ class SyslogAnchor:
 
     def remember(self, run: str, gen: int, seq: int, hash: str, at_ms: int) -> None:  # noqa: A002 - the record's own word
         """Send one message. ConfigError when a value is wrong, Unavailable when it could not be sent: send it again."""
-        line = write_line(Anchored(run, gen, seq, hash, at_ms))
-        header = f"<{self._priority}>1 {_timestamp(at_ms)} {_host()} leasekeeper {os.getpid()} anchor -"
+        self._tell(Anchored(run, gen, seq, hash, at_ms))
+
+    def accept(self, run: str, gen: int, seq: int, hash: str, at_ms: int) -> None:  # noqa: A002 - the record's own word
+        """Send one message that says so; errors as for `remember`."""
+        self._tell(Anchored(run, gen, seq, hash, at_ms, back=True))
+
+    def _tell(self, anchored: Anchored) -> None:
+        line = write_line(anchored)
+        header = f"<{self._priority}>1 {_timestamp(anchored.at_ms)} {_host()} leasekeeper {os.getpid()} anchor -"
         message = header.encode() + b" leasekeeper anchor " + line
 
         def send() -> None:

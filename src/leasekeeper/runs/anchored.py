@@ -31,6 +31,7 @@ __all__ = [
     "check_anchored",
     "parse_line",
     "read_line",
+    "standing",
     "write_line",
 ]
 
@@ -54,7 +55,8 @@ _END = re.compile(rb',"sum":"[0-9a-f]{64}"\}')
 class Anchored:
     """The head of a run: record ``seq`` of generation ``gen`` of ``run`` (``workflow/id``) had this hash.
 
-    ``at_ms`` is the time of the record, in milliseconds since 1970.
+    ``at_ms`` is the time of the record, in milliseconds since 1970. ``back``: an operator has accepted that the run goes on from
+    here, whatever was remembered of it before: etcd had been set back.
     """
 
     run: str
@@ -62,6 +64,7 @@ class Anchored:
     seq: int
     hash: str
     at_ms: int
+    back: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ class Line:
             read = json.loads(self.body + b"}")
             if type(read["v"]) is not int or read["v"] != VERSION:
                 raise CorruptState(where="anchor line", why=f"is of format {read['v']!r}; this program reads {VERSION}")
-            found = Anchored(read["run"], read["gen"], read["seq"], read["hash"], read["at"])
+            found = Anchored(read["run"], read["gen"], read["seq"], read["hash"], read["at"], read.get("back", False))
             check_anchored(found)
         except (ValueError, KeyError, TypeError, ConfigError) as error:
             raise CorruptState(where="anchor line", why=f"cannot be read: {type(error).__name__}") from error
@@ -97,6 +100,7 @@ def check_anchored(anchored: Anchored) -> None:
     at_ms = anchored.at_ms
     _check("at_ms", at_ms, lambda value: type(value) is int and 0 <= value <= AT_MAX_MS, "milliseconds since 1970")
     _check("hash", anchored.hash, lambda value: _DIGEST.match(value) is not None, "64 hex digits in lower case")
+    _check("back", anchored.back, lambda value: type(value) is bool, "True or False")
     _check("run", anchored.run, lambda value: type(value) is str and value != "", "workflow/id")
 
 
@@ -115,7 +119,9 @@ def write_line(anchored: Anchored, prev: str = "") -> bytes:
     ConfigError when it would be too long, or is nothing that can be remembered.
     """
     check_anchored(anchored)
-    members = {"at": anchored.at_ms, "gen": anchored.gen, "hash": anchored.hash, "prev": prev}
+    members: dict[str, Any] = {"at": anchored.at_ms, "gen": anchored.gen, "hash": anchored.hash, "prev": prev}
+    if anchored.back:
+        members["back"] = True
     begin = json.dumps(members, separators=(",", ":"))[:-1].encode()
     body = begin + b"," + _run_member(anchored.run) + b'"seq":%d,"v":%d' % (anchored.seq, VERSION)
     line = body + b',"sum":"%s"}' % _sum(body).encode()
@@ -175,6 +181,17 @@ def anchored_in(lines: Iterable[str | bytes]) -> Iterator[Anchored]:
         except CorruptState as error:
             raise CorruptState(where=f"anchor line {number}", why=error.why) from None
         yield found
+
+
+def standing(remembered: Iterable[Anchored], run: str, gen: int) -> list[Anchored]:
+    """What is remembered of a generation of a run and holds: without what an operator has given up for lost."""
+    found: dict[int, Anchored] = {}
+    for each in remembered:
+        if (each.run, each.gen) == (run, gen):
+            if each.back:
+                found = {seq: other for seq, other in found.items() if seq < each.seq}
+            found[each.seq] = each
+    return list(found.values())
 
 
 def _found(text: str | bytes) -> Line | None:

@@ -68,11 +68,13 @@ class Step:
     def headers(self) -> dict[str, str]:
         """HTTP headers that let the callee see a repeated or outdated request for one.
 
-        ``Idempotency-Key``, ``Fencing-Token`` (19 digits) and, for people, ``Leasekeeper-Step``.
+        ``Idempotency-Key``, ``Fencing-Token`` (19 digits) with ``Fencing-Claim`` (what a resource remembers beside it), and, for
+        people, ``Leasekeeper-Step``.
         """
         return {
             "Idempotency-Key": self.idempotency_key,
             "Fencing-Token": format_token(self._held.token),
+            "Fencing-Claim": self._held.claim,
             "Leasekeeper-Step": f"{quote(self.run, safe='/%')}/{quote(self.key, safe='')}",
         }
 

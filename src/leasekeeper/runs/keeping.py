@@ -5,7 +5,7 @@ Apart from the keeper's leases, which are all that many a program uses: of what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, cast
 
 from leasekeeper.protocol import halt as halts
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from leasekeeper.keeper import Keeper
     from leasekeeper.run_records import Receipt
+    from leasekeeper.runs.anchor import Anchor
     from leasekeeper.runs.options import Asked
     from leasekeeper.runs.run import Run, Running
     from leasekeeper.runs.worker import Worker
@@ -134,6 +135,7 @@ class KeepsRuns:
         evidence: object,
         result: object = None,
         signer: SigningKey | Literal["env"] | None = "env",
+        accept_rewind: Sequence[Anchor] = (),
     ) -> Receipt:
         """Say, as an operator, that a step in doubt was applied, or that it was not: the record of it.
 
@@ -146,11 +148,21 @@ class KeepsRuns:
             evidence: what this rests on: text or JSON.
             result: JSON, what the step returns from now on; with ``applied=True``.
             signer: the key with which the run's records are signed; default: the environment's.
+            accept_rewind: anchors that remember more of the run than etcd has, since that was set back: what they remember
+                beyond is given up for lost, and the run may go on. Look first what of it was applied: steps that were begun
+                in what is lost will be begun again.
         """
+        from leasekeeper.protocol.history import head_of
         from leasekeeper.protocol.resolve import resolve
-        from leasekeeper.runs.operator import run_keys, word
+        from leasekeeper.runs.operator import accepted, remembered, run_keys, word
 
-        said = word(step, applied=applied, evidence=evidence, result=result, signer=signer)
-        keys = run_keys(self._core.ctx.keys, run)
-        receipt: Receipt = self._core.run(resolve(self._core.ctx, keys, said, self._core.until()))
+        core = self._core
+        keys = run_keys(core.ctx.keys, run)
+        rewound: tuple[tuple[int, str], ...] = ()
+        if accept_rewind:
+            head = core.run(head_of(core.ctx, keys, core.until()))
+            rewound = remembered(accept_rewind, step, keys.name.text, head.gen)
+        said = word(step, applied=applied, evidence=evidence, result=result, signer=signer, rewound=rewound)
+        receipt: Receipt = core.run(resolve(core.ctx, keys, said, core.until()))
+        accepted(accept_rewind, receipt)
         return receipt

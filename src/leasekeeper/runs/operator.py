@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from leasekeeper.canonical import canonical
-from leasekeeper.errors import ConfigError
+from leasekeeper.errors import ConfigError, Misuse
 from leasekeeper.protocol.keys import check_name
 from leasekeeper.protocol.limits import check_inline
 from leasekeeper.protocol.outcome import RESULT_INLINE_MAX
@@ -14,12 +14,15 @@ from leasekeeper.protocol.run_keys import RunKeys, parse_run
 from leasekeeper.runs.signer import signer_from_env
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Literal
 
     from leasekeeper.protocol.keys import Keys
+    from leasekeeper.run_records import Receipt
+    from leasekeeper.runs.anchor import Anchor
     from leasekeeper.signing import SigningKey
 
-__all__ = ["run_keys", "word"]
+__all__ = ["accepted", "remembered", "run_keys", "word"]
 
 
 def run_keys(keys: Keys, run: object) -> RunKeys:
@@ -34,6 +37,7 @@ def word(
     evidence: object,
     result: object,
     signer: SigningKey | Literal["env"] | None,
+    rewound: tuple[tuple[int, str], ...] = (),
 ) -> Word:
     """What an operator says, checked."""
     if step is not None:
@@ -50,4 +54,22 @@ def word(
     }
     if sum(map(len, texts.values())) > RESULT_INLINE_MAX:
         check_inline("evidence and result", sum(map(len, texts.values())) + 8 * 1024)
-    return Word(step=step, applied=bool(applied), signer=signer_from_env() if signer == "env" else signer, **texts)
+    by = signer_from_env() if signer == "env" else signer
+    return Word(step=step, applied=bool(applied), signer=by, rewound=rewound, **texts)
+
+
+def remembered(anchors: Sequence[Anchor], step: str | None, run: str, gen: int) -> tuple[tuple[int, str], ...]:
+    """What anchors remember of a run that was set back, to be given up for lost."""
+    if step is not None:
+        raise ConfigError(field="accept_rewind", value="anchors", expected="no step beside it: it is about the run")
+    found = [anchor.last(run, gen) for anchor in anchors]
+    known = tuple(sorted({(each.seq, each.hash) for each in found if each is not None}))
+    if not known:
+        raise Misuse(f"no anchor remembers anything of run {run}, generation {gen}: there is nothing to accept")
+    return known
+
+
+def accepted(anchors: Sequence[Anchor], receipt: Receipt) -> None:
+    """Tell anchors that the run goes on from this record."""
+    for anchor in anchors:
+        anchor.accept(receipt.run, receipt.gen, receipt.seq, receipt.hash, receipt.at_ms)
