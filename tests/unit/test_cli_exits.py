@@ -11,8 +11,9 @@ import click
 import pytest
 
 from leasekeeper import errors, run_errors, schema_errors
-from leasekeeper.cli.exits import Interrupted, code_of, report
+from leasekeeper.cli.exits import NEEDS_A_PERSON, Interrupted, code_of, report
 from leasekeeper.errors import LeasekeeperError
+from leasekeeper.runs import alert
 
 CODES = {
     errors.LeaseLost: 76,
@@ -27,12 +28,12 @@ CODES = {
     errors.AuthError: 77,
     errors.StoreRewound: 2,
     run_errors.RunHalted: 76,
-    run_errors.InDoubt: 76,
-    run_errors.Quarantined: 76,
+    run_errors.InDoubt: 78,
+    run_errors.Quarantined: 78,
     run_errors.StaleCheckpoint: 69,
     run_errors.QuotaReserved: 69,
-    run_errors.Conflict: 2,
-    run_errors.Drift: 2,
+    run_errors.Conflict: 78,
+    run_errors.Drift: 78,
     run_errors.ArgumentsChanged: 2,
     run_errors.InputChanged: 2,
     run_errors.CorruptState: 2,
@@ -41,8 +42,8 @@ CODES = {
     schema_errors.MigrationFailed: 2,
     run_errors.SigningKeyMissing: 2,
     run_errors.BlobMissing: 2,
-    run_errors.RunRewound: 2,
-    run_errors.AnchorSkewed: 2,
+    run_errors.RunRewound: 78,
+    run_errors.AnchorSkewed: 78,
     run_errors.NotSerialisable: 2,
     run_errors.RecordTooLarge: 2,
     run_errors.RunTooLong: 2,
@@ -63,6 +64,12 @@ def concrete(kind: type[LeasekeeperError]) -> set[type[LeasekeeperError]]:
 def test_every_error_has_its_exit_code() -> None:
     """The table of exit codes covers the whole tree of errors."""
     assert {kind: code_of(kind()) for kind in concrete(LeasekeeperError)} == CODES
+
+
+def test_what_needs_a_person_has_the_code_of_the_alerts() -> None:
+    """The command line and a program that uses `runs.alert` end with the same code for the same errors: 78, or another one."""
+    for kind in concrete(LeasekeeperError):
+        assert (code_of(kind()) == NEEDS_A_PERSON) == (alert.exit_code(kind()) == alert.NEEDS_A_PERSON), kind
 
 
 @pytest.mark.parametrize(

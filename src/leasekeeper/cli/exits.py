@@ -6,8 +6,9 @@
 2      usage or configuration
 69     etcd unavailable
 75     not acquired in time
-76     authority lost
+76     authority lost, or an operator has halted the run
 77     permission denied
+78     a run needs a person: in doubt, quarantined, in conflict, drifted, or rewound; starting again does not help
 128+N  ended by signal N (130: Ctrl-C; 141: nobody reads the output any more)
 70     a bug in leasekeeper; 74: the output could not be written
 71     the system has no process, file or memory left for it
@@ -37,11 +38,12 @@ from leasekeeper.errors import (
     StopWork,
     Unavailable,
 )
+from leasekeeper.run_errors import AnchorSkewed, Conflict, Drift, InDoubt, Quarantined, RunRewound
 
-__all__ = ["DEBUG", "DONE", "NEGATIVE", "UNAVAILABLE", "Interrupted", "code_of", "report"]
+__all__ = ["DEBUG", "DONE", "NEEDS_A_PERSON", "NEGATIVE", "UNAVAILABLE", "Interrupted", "code_of", "report"]
 
 DONE, NEGATIVE, USAGE = 0, 1, 2
-UNAVAILABLE, BUG, SYSTEM, OUTPUT, NOT_ACQUIRED, LOST, DENIED = 69, 70, 71, 74, 75, 76, 77
+UNAVAILABLE, BUG, SYSTEM, OUTPUT, NOT_ACQUIRED, LOST, DENIED, NEEDS_A_PERSON = 69, 70, 71, 74, 75, 76, 77, 78
 BY_SIGNAL = 128
 
 DEBUG = "LEASEKEEPER_DEBUG"
@@ -96,6 +98,8 @@ def _meant(error: BaseException) -> BaseException:
 
 def _code_of_ours(error: LeasekeeperError) -> int:
     match error:
+        case InDoubt() | Quarantined() | Conflict() | Drift() | RunRewound() | AnchorSkewed():
+            return NEEDS_A_PERSON
         case StopWork():
             return LOST
         case NotAcquired():

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import io
 import sys
 from collections.abc import Sequence
-from importlib import import_module
-from importlib.util import find_spec
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import click
 
 from leasekeeper._version import __version__
-from leasekeeper.cli.command import GlobalOptions, global_options
+from leasekeeper.cli.command import global_options
 from leasekeeper.cli.exits import USAGE, report
+from leasekeeper.cli.group import CommandTable, Table
 
 __all__ = ["COMMANDS", "program"]
 
@@ -27,6 +25,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "watch": ("watch", "Show changes of owners and queues as they happen."),
     "verify": ("verify", "Tell whether a token is the owner's."),
     "break": ("break_", "Remove an owner that will not go."),
+    "runs": ("runs", "Look at runs, explain, export, verify, resolve and prune them."),
+    "halt": ("halt", "Let no step of a run begin in a scope."),
+    "unhalt": ("unhalt", "End a halt."),
     "epoch": ("epoch", "Show or raise the epoch, the high part of every token."),
     "doctor": ("doctor", "Examine etcd, the connection and the rights."),
     "migrate": ("migrate", "Check that stored states of every released version are still read."),
@@ -37,38 +38,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
-class Program(click.Group, GlobalOptions):
+class Program(CommandTable):
     """The group of all commands. Every error ends in one line and an exit code; see `exits`."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of the table."""
-        return [name for name, (module, _) in COMMANDS.items() if find_spec(f"leasekeeper.cli.{module}")]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Load the command's module: it calls its command ``command``."""
-        if cmd_name not in self.list_commands(ctx):
-            return None
-        found: click.Command = import_module(f"leasekeeper.cli.{COMMANDS[cmd_name][0]}").command
-        return found
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does; a command that is not there is answered with the nearest that is."""
-        if self.get_command(ctx, args[0]) is None:
-            near = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
-            ctx.fail(f"no such command: {args[0]!r}" + (f"; did you mean {near[0]}?" if near else ""))
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list without loading any."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Commands first: who asks for help wants to know what there is."""
-        self.format_commands(ctx, formatter)
-        GlobalOptions.format_options(self, ctx, formatter)
+    table: ClassVar[Table] = COMMANDS
+    package: ClassVar[str] = "leasekeeper.cli"
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; what ends it is reported here, where the command's name is known."""
@@ -110,7 +84,8 @@ def _never_fail_on_a_character(*streams: object) -> None:
     params=global_options(),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done; 1 a negative answer; 2 usage or configuration; 69 etcd unavailable; 75 not acquired in"
-    " time; 76 authority lost; 77 permission denied. run: the command's own, 128+N for signal N.",
+    " time; 76 authority lost, or the run is halted; 77 permission denied; 78 a run needs a person. run: the command's own,"
+    " 128+N for signal N.",
 )
 @click.version_option(__version__, prog_name="leasekeeper", message="%(prog)s %(version)s")
 @click.pass_context

@@ -147,11 +147,15 @@ class Settings:
 
         Never with a password.
         """
+        return shlex.join([*self.own_words(), *words_about(command, name, **own)])
+
+    def own_words(self) -> list[str]:
+        """The program with the global options of this command line, to put a command behind; never with a password."""
         options = []
         for option in OPTIONS:
             if value := self.given.get(option):
                 options += [f"--{option}", value.partition(":")[0] if option == "user" else value]
-        return shlex.join(["leasekeeper", *options, *words_about(command, name, **own)])
+        return ["leasekeeper", *options]
 
 
 def words_about(command: str, name: str, **own: str) -> list[str]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["fitted", "unfolded"]
 
 # Columns of numbers, and those that are worth less when they are broken: other columns give way first.
-RIGHT = frozenset({"PLACE", "TOKEN", "AGE", "WAITING"})
+RIGHT = frozenset({"PLACE", "TOKEN", "AGE", "WAITING", "RECORD", "RECORDS", "DONE", "IN DOUBT", "RESTARTS", "LIFE"})
 WHOLE = RIGHT | {"LEASE", "TTL LEFT", "RESULT"}
 READABLE = 20
 GAP = 2

@@ -15,7 +15,20 @@ import click
 from leasekeeper.errors import ConfigError
 from leasekeeper.fencing import parse_token
 
-__all__ = ["NAME", "NOTE", "PREFIX", "SECONDS", "TOKEN", "TTL", "Seconds", "name_argument", "seconds"]
+__all__ = [
+    "NAME",
+    "NOTE",
+    "PREFIX",
+    "RUN",
+    "SCOPE",
+    "SECONDS",
+    "TOKEN",
+    "TTL",
+    "Seconds",
+    "name_argument",
+    "run_argument",
+    "seconds",
+]
 
 DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,9})?|\.\d{1,9})(ms|s|m|h)?", re.ASCII)
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -100,6 +113,26 @@ class _Name(click.ParamType):  # type: ignore[type-arg]
         return check_name(value, self.field)
 
 
+class _Run(click.ParamType):  # type: ignore[type-arg]
+    name = "run"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from leasekeeper.protocol.run_keys import parse_run
+
+        with _as_given(param, str(value)):
+            return parse_run(value)
+
+
+class _Scope(click.ParamType):  # type: ignore[type-arg]
+    name = "scope"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from leasekeeper.protocol.halt import check_scope
+
+        with _as_given(param, value):
+            return check_scope(value)
+
+
 def _spelled(param: click.Parameter | None) -> str:
     """The longest way to write an option, or the argument's name."""
     if param is None:
@@ -113,5 +146,14 @@ NOTE = _Note()
 TOKEN = _Token()
 NAME = _Name("NAME")
 PREFIX = _Name("PREFIX")
+RUN = _Run()
+SCOPE = _Scope()
 
 name_argument = click.argument("name", type=NAME)
+
+
+def run_argument(*, required: bool = True, many: bool = False) -> Callable[[Any], Any]:
+    """The argument RUN, or several of it."""
+    return click.argument(
+        "runs" if many else "run", type=RUN, metavar="RUN", required=required, nargs=-1 if many else 1
+    )

@@ -16,7 +16,18 @@ if TYPE_CHECKING:
 
     from leasekeeper.protocol.context import Context
 
-__all__ = ["PAGE", "TimeLeft", "claims", "head", "last_change", "owner", "page", "still_there", "time_left"]
+__all__ = [
+    "PAGE",
+    "TimeLeft",
+    "claims",
+    "head",
+    "last_change",
+    "owner",
+    "page",
+    "read_together",
+    "still_there",
+    "time_left",
+]
 
 # Keys of one reply when walking over names; with a 64 KiB record each this stays below gRPC's limits.
 PAGE = 500
@@ -38,7 +49,7 @@ def _range(prefix: bytes, start: bytes, limit: int, *, by_age: bool) -> pb.Reque
     )
 
 
-def _read(ctx: Context, ops: Sequence[pb.RequestOp], until: float) -> Plan[pb.TxnResponse]:
+def read_together(ctx: Context, ops: Sequence[pb.RequestOp], until: float) -> Plan[pb.TxnResponse]:
     """Several linearizable reads, together at one revision.
 
     A full etcd of some releases (3.5.1 is one) refuses every transaction, also one that only reads. Then they are read one
@@ -60,7 +71,7 @@ def _read(ctx: Context, ops: Sequence[pb.RequestOp], until: float) -> Plan[pb.Tx
 
 def head(ctx: Context, name: str, until: float) -> Plan[tuple[pb.KeyValue, Claim] | None]:
     """The claim that owns a name, as it is stored and as it reads; None when nobody claims it."""
-    reply = yield from _read(ctx, (m.first_of(ctx.keys.queue(name)), m.get(ctx.keys.epoch)), until)
+    reply = yield from read_together(ctx, (m.first_of(ctx.keys.queue(name)), m.get(ctx.keys.epoch)), until)
     first, epoch = m.range_kvs(reply, 0), _epoch_in(ctx, reply)
     return (first[0], read_claim(ctx.keys, first[0], epoch)) if first else None
 
@@ -74,7 +85,7 @@ def owner(ctx: Context, name: str, until: float) -> Plan[Claim | None]:
 def claims(ctx: Context, name: str, until: float) -> Plan[list[Claim]]:
     """The queue of a name, owner first; at most 10,000 of it."""
     queue = ctx.keys.queue(name)
-    reply = yield from _read(ctx, (_range(queue, queue, CLAIMS_MAX, by_age=True), m.get(ctx.keys.epoch)), until)
+    reply = yield from read_together(ctx, (_range(queue, queue, CLAIMS_MAX, by_age=True), m.get(ctx.keys.epoch)), until)
     epoch = _epoch_in(ctx, reply)
     return [read_claim(ctx.keys, kv, epoch) for kv in m.range_kvs(reply, 0)]
 
@@ -85,7 +96,9 @@ def page(ctx: Context, prefix: str, start: bytes | None, until: float) -> Plan[t
     A queue that spans pages comes in pieces; each page is of one revision, the pages together are not.
     """
     begin = ctx.keys.starting(prefix)
-    reply = yield from _read(ctx, (_range(begin, start or begin, PAGE, by_age=False), m.get(ctx.keys.epoch)), until)
+    reply = yield from read_together(
+        ctx, (_range(begin, start or begin, PAGE, by_age=False), m.get(ctx.keys.epoch)), until
+    )
     epoch = _epoch_in(ctx, reply)
     kvs = m.range_kvs(reply, 0)
     found = [read_claim(ctx.keys, kv, epoch) for kv in kvs]
@@ -145,7 +158,7 @@ def still_there(ctx: Context, claims: Sequence[Claim], until: float) -> Plan[set
     for begin in range(0, len(claims), GETS_MAX):
         batch = claims[begin : begin + GETS_MAX]
         gets = [m.get(claim.key.encode(), keys_only=True) for claim in batch]
-        reply = yield from _read(ctx, gets, until)
+        reply = yield from read_together(ctx, gets, until)
         for index, claim in enumerate(batch):
             kvs = m.range_kvs(reply, index)
             if kvs and kvs[0].create_revision == claim.create_revision:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from leasekeeper.errors import ConfigError
 from leasekeeper.protocol.keys import Keys, check_name, escape, unescape
 
-__all__ = ["RunKeys", "RunName", "halts", "identity", "parse_run", "runs", "tomb", "unfinished"]
+__all__ = ["RunKeys", "RunName", "halts", "identity", "parse_run", "runs", "tomb", "tombs", "unfinished"]
 
 SEQ_DIGITS = 12
 # A name may have 255 characters, and "/" and "%" take three when escaped: the lease's name has room for both parts.
@@ -89,9 +89,14 @@ def unfinished(keys: Keys, workflow: str) -> bytes:
     return f"{keys.root}unfinished/{escape(workflow)}/".encode()
 
 
+def tombs(keys: Keys) -> bytes:
+    """The prefix of what is left of pruned runs."""
+    return f"{keys.root}tomb/".encode()
+
+
 def tomb(keys: Keys, name: RunName) -> bytes:
     """What is left of a pruned run."""
-    return f"{keys.root}tomb/{name.text}".encode()
+    return tombs(keys) + name.text.encode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,227 @@
+"""What is told to a person who was woken up: one screen of plain text, made of what was read and of nothing else.
+
+The same records, head, halts and evidence always give the same text. Times are those of the records, never "ago". Whatever was
+stored is made safe for a terminal here.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from leasekeeper.cli.runs.onward import headline, what_to_do
+from leasekeeper.cli.runs.words import at, brief_json, during, said, who
+from leasekeeper.cli.text import clip, plural
+
+if TYPE_CHECKING:
+    from leasekeeper.cli.runs.source import Late
+    from leasekeeper.protocol.run_look import Facts
+    from leasekeeper.protocol.story import Life, StepStory, Story
+    from leasekeeper.protocol.verdict import Verdict
+
+__all__ = ["Told", "explain"]
+
+# So many of each kind are told; how many more there are is said.
+SHOWN = 5
+NAMES_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """All that an explanation is made of. ``words`` are the program and its global options, for commands to copy."""
+
+    story: Story
+    facts: Facts
+    verdict: Verdict
+    lates: Sequence[Late] = ()
+    words: Sequence[str] = ("leasekeeper",)
+
+    def command(self, *words: str) -> str:
+        """A command to copy."""
+        return shlex.join([*self.words, *words])
+
+
+def explain(told: Told) -> list[str]:
+    """The lines, each safe for a terminal; headings are in capitals."""
+    parts: list[tuple[str, Callable[[Told], Iterator[str]]]] = [
+        ("WHAT IT DID", _did),
+        ("WHY IT STANDS", _why),
+        ("WHO HELD IT", _lives),
+        ("ERRORS", _errors),
+        ("EVIDENCE THAT CAME TOO LATE (a hint: nothing follows from it)", _lates),
+        ("WHAT OPERATORS SAID", _operators),
+        ("NOTES (never a result)", _notes),
+        ("HALTS", _halts),
+        ("TO GO ON", lambda told: (clip(line, 2000) for line in what_to_do(told))),
+    ]
+    lines = [headline(told)]
+    for heading, part in parts:
+        if found := list(part(told)):
+            lines += ["", heading, *(f"  {line}" for line in found)]
+    return lines
+
+
+# ---------------------------------------------------------------- what it did
+
+
+def _did(told: Told) -> Iterator[str]:
+    story = told.story
+    if not story.last:
+        return
+    by = f" by {clip(story.lives[0].holder)}" if story.lives else ""
+    again = f", generation {story.gen}" if story.gen > 1 else ""
+    yield f"begun {at(story.began_ms)}{by}{again}; record {story.last}, the last, {at(story.last_ms)}"
+    for state, label in (("done", "done"), ("cleared", "to be called again"), ("conflict", "done by somebody else")):
+        yield from _names(label, [step.key for step in story.steps.values() if step.state == state])
+    yield from _names("begun, and not known how it ended", [step.key for step in story.open_steps])
+    yield from _names("in doubt", [step.key for step in story.doubts])
+    if not told.verdict.ok:
+        yield f"CANNOT BE TRUSTED: {clip(told.verdict.why, 500)}"
+    elif told.facts.now is None:
+        yield f"CANNOT BE TRUSTED: {clip(told.facts.head_why, 500)}"
+
+
+def _names(label: str, keys: Sequence[str]) -> Iterator[str]:
+    if keys:
+        yield f"{label}: {plural(len(keys), 'step')}: {clip(', '.join(keys), NAMES_CHARS)}"
+
+
+# ---------------------------------------------------------------- why
+
+
+def _why(told: Told) -> Iterator[str]:
+    story = told.story
+    waiting = [*story.doubts, *story.conflicts, *story.open_steps]
+    for step in waiting[:SHOWN]:
+        yield from _of_step(told, step)
+    yield from _more(waiting, SHOWN, "step")
+    for drift in story.drifts[-SHOWN:]:
+        state = "which its effect accepts" if drift.data.get("accepted") is True else "and nothing was called again"
+        yield f"record {drift.seq}: what step {said(drift.step)} did does not hold any more, {state}"
+    if story.quarantined:
+        yield f"it is put aside: {plural(story.restarts, 'life')} in a row without a step done".replace(
+            "lifes", "lives"
+        )
+
+
+def _of_step(told: Told, step: StepStory) -> Iterator[str]:
+    effect = f" (effect {clip(step.effect)}; {_declared(step)})" if step.effect else ""
+    if step.begun:
+        held = who(told.story.life_of(step.life))
+        yield f"step {said(step.key)}{effect} was begun in record {step.begun}, {at(step.begun_ms)}, by {held}:"
+        yield f"  attempt {step.attempts}, and no record says how it ended"
+    if step.why:
+        yield f"  record {step.settled}, {step.state.replace('_', ' ')}: {clip(step.why, 500)}"
+    elif step.state == "intent" and not _is_held(told):
+        yield f"  its process ended in between: killed, frozen, or cut off from etcd after record {told.story.last}"
+    for error in (each for each in told.story.errors[-SHOWN:] if each.step == step.key and each.seq > step.begun):
+        yield f"  record {error.seq}: it raised {clip(error.what, 300)}"
+    if step.idem and step.begun:
+        yield f"  its idempotency key, by which the callee knows it: {clip(step.idem)}"
+
+
+def _declared(step: StepStory) -> str:
+    if step.memo:
+        return "a memo: it only asks"
+    return f"declared: {clip(step.helps)}" if step.helps else "nothing declared: at most once"
+
+
+def _is_held(told: Told) -> bool:
+    """Whether the last life owns the run still."""
+    owner, lives = told.facts.owner, told.story.lives
+    return owner is not None and bool(lives) and owner.token == lives[-1].token
+
+
+# ---------------------------------------------------------------- who
+
+
+def _lives(told: Told) -> Iterator[str]:
+    lives = told.story.lives
+    if not lives:
+        return
+    shown = lives if len(lives) <= SHOWN + 1 else [lives[0], *lives[-SHOWN:]]
+    for life in shown:
+        yield f"life {life.number}  {who(life)}  {during(life.began_ms, life.last_ms)}  {_records(life)}: {_end(told, life)}"
+        if life is lives[0] and len(shown) < len(lives):
+            yield f"… {len(lives) - len(shown)} more …"
+    owner = told.facts.owner
+    if owner is None:
+        yield "now     nobody owns it" if told.facts.revision else "now     unknown: this is an export"
+    else:
+        yield f"now     {clip(owner.holder) or 'somebody who left no name'}, token {owner.token}, owns it"
+
+
+def _records(life: Life) -> str:
+    return f"records {life.first} to {life.last}" if life.last > life.first else f"record {life.first}"
+
+
+def _end(told: Told, life: Life) -> str:
+    if life.end:
+        return clip(life.end, 300)
+    if life.number == len(told.story.lives) and _is_held(told):
+        return "goes on"
+    return "no word of its end"
+
+
+# ---------------------------------------------------------------- what else there is
+
+
+def _errors(told: Told) -> Iterator[str]:
+    errors = told.story.errors
+    yield from _more(errors, SHOWN, "earlier error")
+    for error in errors[-SHOWN:]:
+        where = f"step {said(error.step)}" if error.step else "the block around the steps"
+        applied = "; surely not applied" if error.applied is False else ""
+        yield f"record {error.seq}, {at(error.at_ms)}, life {error.life}, {where}: {clip(error.what, 300)}{applied}"
+
+
+def _lates(told: Told) -> Iterator[str]:
+    for late in told.lates[:SHOWN]:
+        if late.receipt is None:
+            yield f"about record {late.seq}: it cannot be read: {clip(late.why)}"
+            continue
+        receipt = late.receipt
+        by = f"{clip(receipt.holder)}, token {receipt.token}"
+        yield f"about record {late.seq}, step {said(receipt.step)}: {by}, {at(receipt.at_ms)}, would have recorded:"
+        yield f"  {clip(receipt.kind)}: {_evidence(receipt.data)}"
+    yield from _more(told.lates, SHOWN, "piece")
+
+
+def _evidence(data: dict[str, Any]) -> str:
+    if "result" in data:
+        return f"the result {brief_json(data['result'])}"
+    if isinstance(data.get("type"), str):
+        return clip(f"{data['type']}: {data.get('text', '')}", 300)
+    return brief_json(data)
+
+
+def _operators(told: Told) -> Iterator[str]:
+    for word in told.story.said[-SHOWN:]:
+        about = (
+            f"step {said(word.step)} was {'' if word.data.get('applied') is True else 'not '}applied"
+            if word.step
+            else ""
+        )
+        evidence = brief_json(word.data.get("evidence"))
+        yield f"record {word.seq}, {at(word.at_ms)}, {clip(word.holder)}: {about or 'it may be tried again'}: {evidence}"
+
+
+def _notes(told: Told) -> Iterator[str]:
+    yield from _more(told.story.notes, SHOWN, "earlier note")
+    for note in told.story.notes[-SHOWN:]:
+        about = f", step {said(note.step)}" if note.step else ""
+        yield f"record {note.seq}, {at(note.at_ms)}{about}: {brief_json(note.data)}"
+
+
+def _halts(told: Told) -> Iterator[str]:
+    for halt in told.facts.halts[:SHOWN]:
+        reason = clip(halt.reason, 300) or "no reason given"
+        since = f" since {at(halt.at_ms)}" if halt.at_ms else ""
+        yield f"{clip(halt.scope)} is halted{since} by {clip(halt.by) or 'somebody'}: {reason}"
+
+
+def _more(all_of_them: Sequence[object], shown: int, word: str) -> Iterator[str]:
+    if len(all_of_them) > shown:
+        yield f"… {plural(len(all_of_them) - shown, f'more {word}')} …"

@@ -1,0 +1,128 @@
+"""How a run stands, in a sentence, and what a person has to do so that it goes on: the very commands, to be copied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from leasekeeper.cli.runs.words import said
+from leasekeeper.cli.text import clip, plural
+
+if TYPE_CHECKING:
+    from leasekeeper.cli.runs.explaining import Told
+    from leasekeeper.protocol.story import StepStory
+
+__all__ = ["headline", "what_to_do"]
+
+EVIDENCE = "WHAT YOU SAW"
+STEPS_MAX = 3
+
+
+def headline(told: Told) -> str:
+    """The run and how it stands."""
+    return f"run {clip(told.facts.name.text, 255)} {_stands(told)}"
+
+
+def _stands(told: Told) -> str:
+    if _is_pruned(told):
+        return "was pruned: it had been finished and exported"
+    if _is_unknown(told):
+        return "is not known here: nothing is recorded of it"
+    if not told.verdict.ok or told.facts.now is None:
+        return "cannot be trusted: its records are not what was written"
+    return _by_its_records(told)
+
+
+def _by_its_records(told: Told) -> str:
+    story, facts = told.story, told.facts
+    if story.quarantined:
+        return "is quarantined: it was begun again too often without a step done"
+    if story.doubts:
+        steps = ", ".join(said(step.key) for step in story.doubts[:STEPS_MAX])
+        return f"is in doubt: nobody can tell whether {steps} happened, and a person has to look"
+    if story.finished:
+        return "is finished"
+    halted = ", and is halted" if facts.halts else ""
+    if facts.owner is not None:
+        return f"is running{halted}: {clip(facts.owner.holder) or 'somebody'} owns it"
+    if story.conflicts:
+        return f"stopped{halted}: somebody else had applied {said(story.conflicts[0].key)}"
+    return f"is not finished, and nobody owns it{halted}" if facts.revision else "is not finished"
+
+
+def _is_pruned(told: Told) -> bool:
+    return told.facts.tomb is not None and not told.facts.known and not told.story.last
+
+
+def _is_unknown(told: Told) -> bool:
+    return not told.facts.known and not told.story.last
+
+
+def what_to_do(told: Told) -> Iterator[str]:
+    """What to do, and the commands for it."""
+    story, facts, run = told.story, told.facts, told.facts.name.text
+    if _is_pruned(told):
+        yield "nothing: its id is not used again, unless a generation is given"
+        return
+    if _is_unknown(told):
+        yield "look for its name, or in another namespace:"
+        yield f"  {told.command('runs', 'ls')}"
+        return
+    if not told.verdict.ok or facts.now is None:
+        yield "find out who writes to these keys; compare with what remembers the run outside of etcd:"
+        yield f"  {told.command('runs', 'verify', run)} --keys FILE --anchor FILE --export FILE"
+        return
+    for halt in facts.halts:
+        yield "no step begins before the halt is lifted; once its reason is gone:"
+        yield f"  {told.command('unhalt', halt.scope)}"
+    if story.quarantined:
+        yield "find out why its lives end (see ERRORS, and their logs), mend that, then let it be tried again:"
+        yield f"  {_resolve(told, '--lift-quarantine')}"
+    yield from _about_steps(told)
+    if story.finished:
+        yield "nothing. To keep it outside of etcd, and then remove it:"
+        yield f"  {told.command('runs', 'export', run, '--out', 'FILE')}"
+        yield f"  {told.command('runs', 'prune', run, '--exported', 'FILE')}"
+    elif not (story.quarantined or story.doubts or story.conflicts):
+        yield from _about_owner(told)
+
+
+def _about_steps(told: Told) -> Iterator[str]:
+    waiting = [*told.story.doubts, *told.story.conflicts]
+    for step in waiting[:STEPS_MAX]:
+        yield f"look at the resource whether {said(step.key)} was applied, then say which:"
+        yield f"  {_resolve(told, '--applied', step)}"
+        yield f"  {_resolve(told, '--not-applied', step)}"
+    if len(waiting) > STEPS_MAX:
+        yield f"and so for {plural(len(waiting) - STEPS_MAX, 'more step')}"
+    if waiting:
+        yield "with --applied add --result JSON if later steps need it; then start the program again"
+
+
+def _about_owner(told: Told) -> Iterator[str]:
+    if told.facts.owner is not None:
+        yield "nothing, unless it hangs; who owns it, and how to remove that claim:"
+        yield f"  {told.command('show', told.facts.name.lease)}"
+        return
+    yield "start the program again, on any host: it goes on where this ends"
+    for step in told.story.open_steps[:STEPS_MAX]:
+        yield f"  {said(step.key)}: {_next(step)}"
+
+
+def _next(step: StepStory) -> str:
+    helps = step.helps.split()
+    if step.memo:
+        return "will be asked again: it is a memo"
+    if "at_most_once" in helps or not {"dedupes", "probe"} & set(helps):
+        return "will be adopted if its preflight sees it applied; otherwise it is in doubt, and a person decides"
+    if "dedupes" in helps:
+        return "will be adopted if its preflight sees it, otherwise called with the same key while the callee remembers that"
+    return "will be adopted or called again, by what its preflight sees"
+
+
+def _resolve(told: Told, word: str, step: StepStory | None = None) -> str:
+    names = [told.facts.name.text, *([step.key] if step is not None else [])]
+    options = [word, "--evidence", EVIDENCE]
+    if any(name.startswith("-") for name in names):
+        return told.command("runs", "resolve", *options, "--", *names)
+    return told.command("runs", "resolve", *names, *options)

@@ -1,0 +1,169 @@
+"""``leasekeeper runs verify``: whether a run's records are what was written, in etcd or in an export."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from leasekeeper.cli.command import lease_command
+from leasekeeper.cli.exits import DONE, NEGATIVE
+from leasekeeper.cli.output import print_json, print_lines, styled
+from leasekeeper.cli.runs.shapes import examined_shape
+from leasekeeper.cli.runs.source import EtcdRun, FileRun, opened, read_exported, run_or_file
+from leasekeeper.cli.settings import Settings
+from leasekeeper.cli.text import clip
+from leasekeeper.errors import ConfigError
+from leasekeeper.protocol.receipt import digest
+from leasekeeper.runs.anchored import anchored_in
+from leasekeeper.runs.examine import Examined, examine
+from leasekeeper.runs.export import Record, read_export, verify_export
+from leasekeeper.runs.signer import verifying_ring
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from leasekeeper.cli.runs.source import Source
+    from leasekeeper.protocol.chain import Point
+    from leasekeeper.protocol.run_keys import RunName
+    from leasekeeper.signing import Keyring
+
+__all__ = ["command", "ring_of"]
+
+SENTENCE_CHARS = 1000
+
+
+@lease_command("verify")
+@run_or_file
+@click.option(
+    "--keys",
+    "keys",
+    metavar="FILE",
+    multiple=True,
+    help="Public keys to believe, one a line, as `keygen` prints them; may be repeated.",
+)
+@click.option(
+    "--anchor",
+    "anchors",
+    metavar="FILE",
+    multiple=True,
+    help="A file of an anchor, or a log that a syslog server has collected; may be repeated.",
+)
+@click.option(
+    "--export",
+    "exports",
+    metavar="FILE",
+    multiple=True,
+    help="An earlier export of the run: what it remembers must be there.",
+)
+def command(
+    settings: Settings,
+    run: RunName | None,
+    path: str | None,
+    keys: tuple[str, ...],
+    anchors: tuple[str, ...],
+    exports: tuple[str, ...],
+) -> int:
+    """Tell whether the records of RUN are what was written, and which one is the first that is not.
+
+    Exits with 0 when all is good and with 1 when something is bad. An export is verified with its file and public keys alone.
+    Without --keys only hashes are looked at, which whoever can write to etcd can make. That the end was cut off, and the head
+    with it, shows only by what remembers more: --anchor or --export.
+    """
+    ring = ring_of(keys)
+    with opened(settings, run, path) as source:
+        examined = _examined(source, path, ring, anchors, exports)
+        name = source.facts.name.text
+    if settings.as_json:
+        print_json(examined_shape(name, examined))
+    else:
+        print_lines(_lines(name, examined))
+    return DONE if examined.ok and examined.verdict.verified else NEGATIVE
+
+
+def ring_of(keys: tuple[str, ...]) -> Keyring | None:
+    """The keys to believe; None: none were given."""
+    try:
+        return verifying_ring(keys) if keys else None
+    except ConfigError as error:
+        raise ConfigError(field="--keys", value=error.value, expected=error.expected) from None
+
+
+def _examined(
+    source: Source, path: str | None, ring: Keyring | None, anchors: tuple[str, ...], exports: tuple[str, ...]
+) -> Examined:
+    points = [point for file in anchors for point in _anchored(file, source)]
+    points += [point for file in exports for point in _remembered(file, source)]
+    if isinstance(source, EtcdRun):
+        return examine(
+            source.keys,
+            source.facts,
+            source.records(),
+            steps=source.steps(),
+            checkpoints=source.checkpoints(),
+            ring=ring,
+            anchors=points,
+        )
+    assert path is not None
+    with read_exported(path) as stream:
+        return Examined(verify_export(stream, ring, anchors=points))
+
+
+def _gen(source: Source) -> int:
+    """The generation of the run; 1 where that cannot be read."""
+    if isinstance(source, FileRun):
+        return source.header.gen or 1
+    return source.facts.now.gen if source.facts.now is not None else 1
+
+
+def _anchored(file: str, source: Source) -> list[Point]:
+    run, gen = source.facts.name.text, _gen(source)
+    with read_exported(file, "--anchor") as lines:
+        return [(one.seq, one.hash) for one in anchored_in(lines) if (one.run, one.gen) == (run, gen)]
+
+
+def _remembered(file: str, source: Source) -> list[Point]:
+    """The numbers and hashes of an earlier export's records; ConfigError for one that says nothing of this run."""
+    facts = source.facts
+    with read_exported(file, "--export") as stream:
+        verdict = verify_export(stream)
+    if not verdict.ok:
+        raise ConfigError(field="--export", value=os.path.basename(file), expected=f"a good one, but {verdict.why}")
+    with read_exported(file, "--export") as stream:
+        export = read_export(stream)
+        header = export.header
+        if (header.workflow, header.id, header.gen) != (facts.name.workflow, facts.name.id, _gen(source)):
+            expected = f"an export of {facts.name.text}, generation {_gen(source)}"
+            raise ConfigError(field="--export", value=os.path.basename(file), expected=expected)
+        stored = (line.stored for line in export if isinstance(line, Record))
+        return [(seq, digest(each)) for seq, each in enumerate(stored, 1)]
+
+
+# ---------------------------------------------------------------- telling
+
+
+def _lines(run: str, examined: Examined) -> list[Text]:
+    verdict = examined.verdict
+    why = clip(verdict.why, SENTENCE_CHARS)
+    good = examined.ok and bool(verdict.verified)
+    lines = [styled(f"{clip(run, 255)}: {'good' if good else 'BAD'}: {why}", "" if good else "bold red")]
+    if verdict.bad is not None:
+        lines.append(_field("first bad", f"record {verdict.bad}: {verdict.kind}"))
+    if examined.attested is not None:
+        keys = f", by {', '.join(map(clip, verdict.keys))}" if verdict.keys else ""
+        lines.append(_field("attested", f"up to record {examined.attested}{keys}"))
+    else:
+        lines.append(_field("attested", "nothing: no key was given to tell by"))
+    if verdict.anchored:
+        lines.append(_field("anchored", f"up to record {verdict.anchored}"))
+    lines += [
+        _field("key change", f"record {one.seq}: from {clip(one.old) or 'none'} to {clip(one.new) or 'none'}")
+        for one in verdict.rotations
+    ]
+    lines += [_field("beside", clip(finding, SENTENCE_CHARS)) for finding in examined.beside]
+    return lines
+
+
+def _field(label: str, value: str) -> Text:
+    return styled(f"  {label:<12}", "dim").append(value)

@@ -1,0 +1,249 @@
+"""Runs as they stand in etcd, for people: which there are, and all that is kept of one; never a ground to act on.
+
+What cannot be read is told as such and stops nobody from seeing the rest: it is when something is broken that people look. All
+that is read of one run is read at one revision, so that its parts fit together while its owner goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from leasekeeper.errors import ConfigError
+from leasekeeper.protocol import etcd_pb2 as pb
+from leasekeeper.protocol import halt as halting
+from leasekeeper.protocol import messages as m
+from leasekeeper.protocol import run_keys
+from leasekeeper.protocol.head import Head, read_head
+from leasekeeper.protocol.identity import read_identity
+from leasekeeper.protocol.inspect import read_together
+from leasekeeper.protocol.keys import Claim, prefix_end, read_claim, read_epoch, unescape
+from leasekeeper.protocol.plan import RANGE, Plan, persist
+from leasekeeper.protocol.run_keys import RunKeys, RunName, seq_of
+from leasekeeper.run_errors import CorruptState
+from leasekeeper.run_records import RunView
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leasekeeper.protocol.context import Context
+    from leasekeeper.protocol.halt import Halt
+
+__all__ = ["Facts", "Listed", "Pair", "beside_page", "facts", "list_page", "record_page"]
+
+T = TypeVar("T")
+Pair = tuple[bytes, bytes]
+"""A key and its value."""
+
+# Runs of a page: each takes two reads of the 128 operations that etcd takes in a transaction.
+RUNS = 50
+# Keys looked through at once to find the next runs; a run of more keys is jumped over.
+KEYS = 200
+# A record has at most 64 KiB, a reply of gRPC's at most 4 MiB by default.
+RECORDS = 50
+
+
+# ---------------------------------------------------------------- which runs there are
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One run of a list: how it stands, or why that cannot be told. ``owner`` is who owns it now."""
+
+    run: str
+    view: RunView | None
+    owner: Claim | None
+    why: str = ""
+
+
+def list_page(ctx: Context, prefix: str, start: bytes | None, until: float) -> Plan[tuple[list[Listed], bytes | None]]:
+    """One page of the runs whose text begins with ``prefix``, in order of their keys, and where to go on.
+
+    Each page is of one revision as far as heads and owners go; the pages together are not.
+    """
+    begin = run_keys.runs(ctx.keys, prefix)
+    names, start = yield from _names(ctx, begin, start or begin, until)
+    known = [name for name in names if isinstance(name, RunName)]
+    gets = [m.get(ctx.keys.epoch)]
+    for name in known:
+        gets += [m.get(RunKeys(ctx.keys, name).head), m.first_of(ctx.keys.queue(name.lease))]
+    listed: list[Listed] = []
+    reply = (yield from read_together(ctx, gets, until)) if known else pb.TxnResponse()
+    epoch = read_epoch(m.range_kvs(reply, 0)).number
+    at = 1
+    for each in names:
+        if not isinstance(each, RunName):
+            listed.append(Listed(each, None, None, "its key is none of a run"))
+            continue
+        heads, owners = m.range_kvs(reply, at), m.range_kvs(reply, at + 1)
+        owner = read_claim(ctx.keys, owners[0], epoch) if owners else None
+        listed.append(_listed(each, heads[0] if heads else None, owner))
+        at += 2
+    return listed, start
+
+
+def _names(ctx: Context, begin: bytes, start: bytes, until: float) -> Plan[tuple[list[RunName | str], bytes | None]]:
+    found: list[RunName | str] = []
+    end = prefix_end(begin)
+    while len(found) < RUNS:
+        request = pb.RangeRequest(key=start, range_end=end, limit=KEYS, keys_only=True)
+        reply: pb.RangeResponse = yield from persist(RANGE, request, now=ctx.now, until=until)
+        for kv in reply.kvs:
+            if kv.key < start:
+                continue  # of a run that was found
+            if len(found) == RUNS:
+                return found, start
+            name, start = _run_of(ctx, kv.key)
+            found.append(name)
+        if not reply.more:
+            return found, None
+    return found, start
+
+
+def _run_of(ctx: Context, key: bytes) -> tuple[RunName | str, bytes]:
+    """The run that a key belongs to, and the first key behind all of its keys; of a stray key its text."""
+    prefix = run_keys.runs(ctx.keys)
+    text = key[len(prefix) :].decode("utf-8", "replace")
+    workflow, _, rest = text.partition("/")
+    run_id, inside, _ = rest.partition("/")
+    try:
+        name = RunName(unescape(workflow), unescape(run_id))
+        if inside and name.text == f"{workflow}/{run_id}":
+            return name, prefix_end(prefix + f"{name.text}/".encode())
+    except ConfigError:
+        pass
+    return text, key + b"\0"
+
+
+def _listed(name: RunName, head: pb.KeyValue | None, owner: Claim | None) -> Listed:
+    if head is None:
+        return Listed(name.text, None, owner, "it has no head")
+    now, why = _head(head.value, head.key.decode("utf-8", "replace"))
+    if now is None:
+        return Listed(name.text, None, owner, why)
+    view = RunView(
+        run=name.text,
+        workflow=name.workflow,
+        id=name.id,
+        gen=now.gen,
+        status=now.status,
+        seq=now.seq,
+        token=now.token,
+        holder=now.holder,
+        at_ms=now.at_ms,
+        steps_done=now.done,
+        in_doubt=now.doubts,
+        restarts=now.restarts,
+        owner=(owner.holder or "?") if owner is not None else "",
+    )
+    return Listed(name.text, view, owner)
+
+
+def _head(stored: bytes, where: str) -> tuple[Head | None, str]:
+    try:
+        return read_head(stored, where), ""
+    except CorruptState as error:
+        return None, f"its head cannot be trusted: {error.why}"
+
+
+# ---------------------------------------------------------------- all of one run
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is kept of a run beside its records, at ``revision``; stored bytes, None where there are none.
+
+    ``now`` is the head as it reads; where it does not, ``head_why`` says why. ``namespace_id`` is the namespace's own number, ""
+    for one that has none. ``halts`` are those that cover the run.
+    """
+
+    name: RunName
+    revision: int = 0
+    meta: bytes | None = None
+    head: bytes | None = None
+    tomb: bytes | None = None
+    namespace_id: str = ""
+    owner: Claim | None = None
+    halts: tuple[Halt, ...] = ()
+    now: Head | None = None
+    head_why: str = ""
+
+    @property
+    def known(self) -> bool:
+        """Whether anything is kept of the run but what its records say."""
+        return self.meta is not None or self.head is not None
+
+
+def facts(ctx: Context, keys: RunKeys, until: float) -> Plan[Facts]:
+    """What is kept of a run beside its records. Never fails on what is stored there."""
+    first: pb.RangeResponse = yield from persist(RANGE, pb.RangeRequest(key=keys.head), now=ctx.now, until=until)
+    revision = first.header.revision
+
+    def of(key: bytes, end: bytes = b"", limit: int = 0, *, oldest: bool = False) -> Plan[list[pb.KeyValue]]:
+        sort = pb.RangeRequest.CREATE if oldest else pb.RangeRequest.KEY
+        order = pb.RangeRequest.ASCEND if oldest else pb.RangeRequest.NONE
+        request = pb.RangeRequest(
+            key=key, range_end=end, limit=limit, revision=revision, sort_order=order, sort_target=sort
+        )
+        reply = yield from persist(RANGE, request, now=ctx.now, until=until)
+        return list(reply.kvs)
+
+    meta, tomb = (yield from of(keys.meta)), (yield from of(keys.tomb))
+    queue, halts = ctx.keys.queue(keys.name.lease), run_keys.halts(ctx.keys)
+    owners = yield from of(queue, prefix_end(queue), 1, oldest=True)
+    epoch = read_epoch((yield from of(ctx.keys.epoch))).number
+    standing = halting.halts((yield from of(halts, prefix_end(halts), halting.HALTS_MAX)), halts)
+    now, why = (None, "it has no head")
+    if first.kvs:
+        now, why = _head(first.kvs[0].value, keys.head.decode())
+    return Facts(
+        name=keys.name,
+        revision=revision,
+        meta=meta[0].value if meta else None,
+        head=first.kvs[0].value if first.kvs else None,
+        tomb=tomb[0].value if tomb else None,
+        namespace_id=_namespace_id((yield from of(run_keys.identity(ctx.keys)))),
+        owner=read_claim(ctx.keys, owners[0], epoch) if owners else None,
+        halts=tuple(each for each in standing if halting.covers(each.scope, keys.name.text)),
+        now=now,
+        head_why=why,
+    )
+
+
+def _namespace_id(kvs: list[pb.KeyValue]) -> str:
+    """The namespace's number; its secret goes nowhere."""
+    try:
+        return read_identity(kvs[0].value, "the identity").uuid if kvs else ""
+    except CorruptState:
+        return ""
+
+
+def record_page(
+    ctx: Context, keys: RunKeys, start: bytes | None, revision: int, until: float
+) -> Plan[tuple[list[tuple[int, bytes]], bytes | None]]:
+    """One page of a run's records at ``revision``: the number of each one's place (0: none) and its bytes; where to go on."""
+    found, start = yield from _page(ctx, keys.records, start, revision, until, lambda kv: (seq_of(kv.key), kv.value))
+    return found, start
+
+
+def beside_page(
+    ctx: Context, prefix: bytes, start: bytes | None, revision: int, until: float
+) -> Plan[tuple[list[Pair], bytes | None]]:
+    """One page of the keys below a prefix of a run: its steps, checkpoints or late evidence; where to go on."""
+    found, start = yield from _page(ctx, prefix, start, revision, until, lambda kv: (kv.key, kv.value))
+    return found, start
+
+
+def _page(
+    ctx: Context,
+    prefix: bytes,
+    start: bytes | None,
+    revision: int,
+    until: float,
+    read: Callable[[pb.KeyValue], T],
+) -> Plan[tuple[list[T], bytes | None]]:
+    request = pb.RangeRequest(
+        key=start or prefix, range_end=prefix_end(prefix), limit=RECORDS, revision=revision, serializable=False
+    )
+    reply: pb.RangeResponse = yield from persist(RANGE, request, now=ctx.now, until=until)
+    return [read(kv) for kv in reply.kvs], reply.kvs[-1].key + b"\0" if reply.more and reply.kvs else None
