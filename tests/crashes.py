@@ -184,8 +184,11 @@ POLICIES = {
         Policy("blind", "mail.send", blind, "stop", "stop"),
         Policy("fences", "configs.write", fences, "again", "adopt"),
         Policy("memo", "chat.complete", ask, "again", "again", "memo"),
+        Policy("ten", "payments.charge", dedupes, "again", "again"),
     )
 }
+# Those that are one step. The last one is ten, each with a subject of its own.
+ONE_STEP = [name for name in POLICIES if name != "ten"]
 # What the world's readers see of these is the past, always.
 LAGS = (
     Trouble("lag", "payments.list", times=0, ms=24 * 3600 * 1000),
@@ -201,6 +204,8 @@ def subject_of(policy: Policy, id_: str) -> str:
 def body(run: Run, policy: Policy, url: str) -> Any:
     """What every life of a run does."""
     doing = policy.make(url)
+    if policy.name == "ten":
+        return [run.do(f"act-{number}", doing, f"{run.id}-{number}") for number in range(10)]
     if policy.kind == "memo":
         return run.memo("act", doing, run.id)
     if policy.name != "stateful":

@@ -14,6 +14,7 @@ import pytest
 from leasekeeper import InDoubt
 from tests.crashes import (
     KEY,
+    ONE_STEP,
     POLICIES,
     WORKFLOW,
     Bench,
@@ -46,7 +47,7 @@ def becomes(policy: Policy, at: str) -> tuple[str, int, int]:
     return ("stopped" if then == "stop" else "done"), asked, asked if policy.kind == "memo" else min(asked, 1)
 
 
-CASES = [*[(name, False) for name in POLICIES], *[(name, True) for name in ("bare", "memo", "probe", "stateful")]]
+CASES = [*[(name, False) for name in ONE_STEP], *[(name, True) for name in ("bare", "memo", "probe", "stateful")]]
 
 
 @pytest.mark.parametrize(("name", "aio"), CASES)

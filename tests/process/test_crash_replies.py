@@ -10,13 +10,13 @@ import pytest
 from leasekeeper import InDoubt
 from leasekeeper.testing import FaultProxy, failpoints
 from leasekeeper.testing.outside import Trouble
-from tests.crashes import POLICIES, Bench, check_attributed, check_preceded, normal, subject_of
+from tests.crashes import ONE_STEP, POLICIES, Bench, check_attributed, check_preceded, normal, subject_of
 from tests.intermediary import Intermediary, Passing
 from tests.process.test_crash_matrix import becomes
 
 # One of each kind of help; the others differ in words.
 FEW = ("bare", "dedupes", "memo", "probe")
-CASES = [pytest.param(name, marks=() if name in FEW else pytest.mark.slow, id=name) for name in POLICIES]
+CASES = [pytest.param(name, marks=() if name in FEW else pytest.mark.slow, id=name) for name in ONE_STEP]
 RESENT = 3
 
 
@@ -80,7 +80,7 @@ def test_a_lost_answer_is_read_back(kind: str, bench: Bench) -> None:
     assert bench.story(bench.it).kinds == bench.story(f"{bench.it}-clean").kinds
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", ONE_STEP)
 def test_every_transaction_three_times(name: str, bench: Bench) -> None:
     """B24: Each transaction of a run sent three times, of which the last answer counts: records, calls and result as ever."""
     clean = bench.undisturbed(name)

@@ -2,15 +2,19 @@
 
 Options: endpoint, namespace, url (of the outside world), policy, ttl, restarts, aio; ``clean``: an id to do first, undisturbed,
 of which the points that it passed are reported (``clean``); ``each``: then one run for each of these points, which stops there,
-reported as ``parked``; ``runs``: ids to do, undisturbed; ``kill``: the point at which the process is to kill itself;
+reported as ``parked``; ``runs``: ids to do, undisturbed; ``at``, ``nth`` and ``end``: a point, and how the process is to end there;
 ``cut``: a kind of record, at whose answer it is to kill itself. Reports ``done``, ``stopped`` by an error, and ``alert``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
+import signal
 import threading
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -20,6 +24,30 @@ from leasekeeper.runs.run import Running
 from leasekeeper.testing import FaultProxy, failpoints
 from tests.crashes import KEY, POLICIES, WORKFLOW, abody, body, short, told
 from tests.programs.voice import options, say
+
+
+def _run_out_of_memory() -> None:
+    """Have no more memory, and end as most runtimes do then."""
+    resource.setrlimit(resource.RLIMIT_AS, (1, 1))
+    try:
+        hoard = [bytearray(1 << 24) for _ in range(1 << 10)]
+        del hoard
+    except MemoryError:
+        os.abort()
+
+
+def _signal(number: signal.Signals) -> Callable[[], None]:
+    return lambda: os.kill(os.getpid(), number)
+
+
+# What an end of a process can be.
+ENDS: dict[str, Callable[[], None]] = {
+    "kill": _signal(signal.SIGKILL),
+    "term": _signal(signal.SIGTERM),
+    "freeze": _signal(signal.SIGSTOP),
+    "memory": _run_out_of_memory,
+    "exit": lambda: os._exit(1),
+}
 
 
 class Crasher:
@@ -101,8 +129,9 @@ def main() -> None:
             endpoint, namespace=given["namespace"], timing=Timing(ttl=given.get("ttl", 20.0))
         )
         stack.callback(keeper.close if isinstance(keeper, Keeper) else lambda: asyncio.run(keeper.close()))
-        if (point := given.get("kill")) is not None:
-            stack.enter_context(failpoints.kill_at(point, on=keeper, nth=given.get("nth", 1)))
+        if (point := given.get("at")) is not None:
+            end = ENDS[given.get("end", "kill")]
+            stack.enter_context(failpoints.Failpoint(point, end, on=keeper, nth=given.get("nth", 1)))
         threads = lives(Crasher(keeper, given), given)
         for thread in threads:
             thread.start()
