@@ -7,7 +7,6 @@ whom. What the exit of the one before was, nobody asks: a crash is the only way 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from leasekeeper.protocol.head import Head, read_head
 from leasekeeper.protocol.history import Walk, checked
 from leasekeeper.protocol.identity import Identity, the_identity
 from leasekeeper.protocol.keys import read_epoch
+from leasekeeper.protocol.meta import Meta, meta_body, read_meta
 from leasekeeper.protocol.plan import TXN, Fault, Kind, Plan, persist
 from leasekeeper.protocol.prune import pruned_up_to
 from leasekeeper.protocol.receipt import (
@@ -29,8 +29,6 @@ from leasekeeper.protocol.receipt import (
     digest,
     plain,
     seal,
-    signed_part,
-    unsealed,
 )
 from leasekeeper.protocol.vouching import vouched
 from leasekeeper.run_errors import (
@@ -51,10 +49,9 @@ if TYPE_CHECKING:
     from leasekeeper.run_records import Receipt
     from leasekeeper.signing import Keyring, SigningKey
 
-__all__ = ["Opened", "Opening", "open_run", "read_meta"]
+__all__ = ["Opened", "Opening", "open_run"]
 
 TRIES_MAX = 20
-FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,17 +72,6 @@ class Opening:
     ring: Keyring | None = None
     marks: Mapping[int, str] = field(default_factory=dict)
     budget: int = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Meta:
-    """What a run was begun with."""
-
-    gen: int
-    input: bytes
-    at_ms: int
-    by: str
-    life: str
 
 
 @dataclass(slots=True)
@@ -131,7 +117,7 @@ def open_run(
                 raise RunRewound(run=keys.name.text, have=0, known=max(opening.marks))
             log, meta = _begun(ctx, keys, mine, opening, identity, seen, line, alive)
             if (yield from _begin(log, meta, opening, until)):
-                return Opened(log, identity, _meta_of(meta, keys.meta.decode()), True, 0)
+                return Opened(log, identity, read_meta(meta, keys.meta.decode()), True, 0)
         else:
             return (
                 yield from _take_over(ctx, keys, mine, opening, identity, seen, line=line, alive=alive, until=until)
@@ -185,16 +171,9 @@ def _begun(
         "v": 1,
         "wf": keys.name.workflow,
     }
-    meta = seal(_with_input(body, opening.input), None)
+    meta = seal(meta_body(body, opening.input), None)
     head = Head(gen=gen)
     return _log(ctx, keys, mine, opening, identity, head, line, alive), meta
-
-
-def _with_input(body: dict[str, Any], given: bytes | None) -> bytes:
-    """The body of a run's first facts, with the input's own canonical bytes in its place among the keys."""
-    before = plain({name: body[name] for name in ("at", "by", "gen", "id")})
-    after = plain({name: body[name] for name in ("life", "v", "wf")})
-    return before[:-1] + b',"input":' + (given if given is not None else b"null") + b"," + after[1:]
 
 
 def _generation(keys: RunKeys, opening: Opening, tomb: pb.KeyValue | None) -> int:
@@ -295,27 +274,6 @@ def _opened(ctx: Context, opening: Opening, previous: Head | None, restarts: int
 # ---------------------------------------------------------------- one that was begun before
 
 
-def read_meta(stored: bytes, where: str) -> Meta:
-    """What a run was begun with; CorruptState for anything that was not written as that."""
-    return _meta_of(stored, where)
-
-
-def _meta_of(stored: bytes, where: str) -> Meta:
-    body, _, _ = unsealed(stored, where)
-    try:
-        gen, at_ms, by, life = body["gen"], body["at"], body["by"], body["life"]
-        whole = type(gen) is int and type(at_ms) is int and isinstance(by, str) and isinstance(life, str)
-        if not whole or body.get("v") != FORMAT:
-            raise TypeError(f"it is not what a run was begun with, in format {FORMAT}")
-        text = signed_part(stored)
-        start = text.index(b',"input":') + len(b',"input":')
-        given = text[start : text.rindex(b',"life":')]
-        json.loads(given)
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptState(f"{where} cannot be trusted: {error}", where=where, why=str(error)) from None
-    return Meta(gen, given, at_ms, by, life)
-
-
 def _take_over(
     ctx: Context,
     keys: RunKeys,
@@ -334,7 +292,7 @@ def _take_over(
             raise CorruptState(f"{where} is gone, and the run was begun", where=where, why="it is not there")
     assert seen.meta is not None
     assert seen.head is not None
-    meta = _meta_of(seen.meta.value, keys.meta.decode())
+    meta = read_meta(seen.meta.value, keys.meta.decode())
     head = read_head(seen.head.value, keys.head.decode())
     _check_generation(keys, head, opening, seen.tomb)
     if opening.input is not None and opening.input != meta.input:

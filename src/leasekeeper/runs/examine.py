@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from leasekeeper.protocol.chain import ChainCheck
-from leasekeeper.protocol.opening import read_meta
+from leasekeeper.protocol.meta import read_meta
 from leasekeeper.protocol.pointer import read_pointer
+from leasekeeper.protocol.receipt import digest
 from leasekeeper.protocol.replay import Replay
 from leasekeeper.run_errors import CorruptState
 
@@ -83,6 +84,8 @@ def examine(
         check.feed(seq, stored)
         if check.last is not None and check.last is not before:
             beside += _added(replay, check.last)
+            if check.last.seq == 1:
+                beside += _of_beginning(facts, check.last)
     verdict = check.close()
     if verdict.ok and not beside:
         beside += _of_head(facts, replay, check.last)
@@ -96,6 +99,17 @@ def _added(replay: Replay, receipt: Receipt) -> Iterable[str]:
         replay.add(receipt)
     except CorruptState as error:
         yield str(error)
+
+
+def _of_beginning(facts: Facts, first: Receipt) -> Iterable[str]:
+    """What the run was begun with has to be what its first record says."""
+    try:
+        meta = read_meta(facts.meta, "it") if facts.meta is not None else None
+    except CorruptState:
+        return  # told already
+    named = first.data.get("input")
+    if meta is not None and named is not None and named != digest(meta.input):
+        yield "what it was begun with is not what its first record names"
 
 
 def _of_facts(facts: Facts) -> Iterable[str]:

@@ -16,7 +16,7 @@ from leasekeeper.cli.settings import Settings
 from leasekeeper.cli.text import clip
 from leasekeeper.errors import ConfigError
 from leasekeeper.protocol.receipt import digest
-from leasekeeper.runs.anchored import anchored_in
+from leasekeeper.runs.anchored import anchored_in, standing
 from leasekeeper.runs.examine import Examined, examine
 from leasekeeper.runs.export import Record, read_export, verify_export
 from leasekeeper.runs.signer import verifying_ring
@@ -118,9 +118,8 @@ def _gen(source: Source) -> int:
 
 
 def _anchored(file: str, source: Source) -> list[Point]:
-    run, gen = source.facts.name.text, _gen(source)
     with read_exported(file, "--anchor") as lines:
-        return [(one.seq, one.hash) for one in anchored_in(lines) if (one.run, one.gen) == (run, gen)]
+        return [(one.seq, one.hash) for one in standing(anchored_in(lines), source.facts.name.text, _gen(source))]
 
 
 def _remembered(file: str, source: Source) -> list[Point]:
