@@ -235,6 +235,16 @@ def test_the_end_of_a_lease_is_one_revision_for_all_its_keys(real: RealStore) ->
         pair.check_history(pair.prefix + name, start + 1)
 
 
+def test_a_key_put_twice_is_refused_alike(real: RealStore) -> None:
+    """Both refuse a transaction that puts one key twice, also where that branch is not taken, and write nothing of it."""
+    pair = Pair(real, b"model/twice/")
+    pair.begin()
+    twice = [m.put(b"model/twice/a", b"x"), m.put(b"model/twice/b", b""), m.put(b"model/twice/a", b"y")]
+    pair.check(pb.TxnRequest(success=twice))
+    pair.check(pb.TxnRequest(success=[m.put(b"model/twice/a", b"x")], failure=twice))
+    pair.check(pb.RangeRequest(key=pair.prefix, range_end=prefix_end(pair.prefix)))
+
+
 # No other test leaves it behind.
 OWN_LEASE = 0x1A7E1A7E
 

@@ -99,6 +99,10 @@ class Keyspace:
 
         ``allowed`` is given what it would put, and raises what etcd would refuse it with.
         """
+        for branch in (request.success, request.failure):
+            if written_twice(branch):
+                text = "etcdserver: duplicate key given in txn request"
+                raise Fault(Kind.FIX, text=text, operation="Txn")
         path: list[bool] = []
         ops = list(self._taken(request, path))
         allowed(request, [op.request_put for op in ops if op.HasField("request_put")])
@@ -231,6 +235,12 @@ def compacted_away(operation: str) -> Fault:
 def puts_in(request: pb.TxnRequest) -> bool:
     """Whether a put stands in a transaction, in the branch that is taken or in the other; etcd does not look into nested ones."""
     return any(op.HasField("request_put") for op in (*request.success, *request.failure))
+
+
+def written_twice(ops: Iterable[pb.RequestOp]) -> bool:
+    """Whether a branch puts one key twice, which etcd refuses also where it is not taken; not looked for in nested ones."""
+    keys = [op.request_put.key for op in ops if op.HasField("request_put")]
+    return len(set(keys)) < len(keys)
 
 
 def _within(kv: Kv, request: pb.RangeRequest) -> bool:
