@@ -44,7 +44,7 @@ class ByHand:
         own = raw.txn(pb.TxnRequest(success=(m.put(self._own, b"x" * 200, raw.lease_id),)))
         self._claimed = own.header.revision
         self._numbers = count(1)
-        self._head = 0
+        self._head = b""
         self._sizes = _sizes(run)
 
     def step(self) -> None:
@@ -58,7 +58,7 @@ class ByHand:
         keys, epoch = self._keys, Keys("bench-raw").epoch
         compare = [
             m.created_at(self._own, self._claimed),
-            _unchanged(keys.head, self._head),
+            m.value_is(keys.head, self._head) if self._head else m.absent(keys.head),
             m.epoch_is(epoch, Epoch()),
         ]
         failure = [m.get(self._own, keys_only=True), m.get(epoch), m.get(keys.head), m.get(keys.record(seq))]
@@ -67,15 +67,16 @@ class ByHand:
             failure.append(m.get(halts(keys.keys)))
         compare += [m.absent(keys.record(seq)), _unchanged(step, changed)]
         failure.append(m.get(step))
+        head = b"%d" % seq + b"h" * (self._sizes["head"] - len(str(seq)))
         success = (
             m.put(keys.record(seq), b"r" * size),
             m.put(step, b"s" * self._sizes["step"]),
-            m.put(keys.head, b"h" * self._sizes["head"]),
+            m.put(keys.head, head),
         )
         reply = self._raw.txn(pb.TxnRequest(compare=compare, success=success, failure=failure), timeout=5.0)
         if not reply.succeeded:
             raise RuntimeError("the raw transactions do not work as they should")
-        self._head = reply.header.revision
+        self._head = head
         return int(reply.header.revision)
 
 
