@@ -16,7 +16,7 @@ ASYNC_ONLY = {"supervise"}
 # What may block is awaited; what answers at once is plain in both.
 AWAITED = {
     *("acquire", "try_acquire", "verify", "claims", "close", "wait", "release"),
-    *("halt", "unhalt", "halts", "resolve", "begin"),
+    *("halt", "unhalt", "halts", "resolve", "begin", "prune"),
 }
 WALKED = {"names"}
 TWINS = {"__enter__": "__aenter__", "__exit__": "__aexit__"}

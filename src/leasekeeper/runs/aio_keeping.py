@@ -5,6 +5,7 @@ Apart from the keeper's leases, which are all that many a program uses: of what 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack  # for type checkers alone, which all know it; Python has it from 3.11 on
 
     from leasekeeper.aio import AsyncKeeper
+    from leasekeeper.protocol.prune import Pruned
     from leasekeeper.run_records import Receipt
     from leasekeeper.runs.aio import AsyncRun, AsyncRunning
     from leasekeeper.runs.aio_worker import AsyncWorker
@@ -119,3 +121,14 @@ class AsyncKeepsRuns:
         receipt: Receipt = await core.arun(resolve(core.ctx, keys, said, core.until()))
         accepted(accept_rewind, receipt)
         return receipt
+
+    async def prune(self, run: str, *, exported: str | os.PathLike[str]) -> Pruned:
+        """Remove a finished run from etcd, once it is certain that it was exported; see `Keeper.prune`."""
+        from leasekeeper.protocol.prune import prune
+        from leasekeeper.runs.exported import aread_exported
+        from leasekeeper.runs.operator import run_keys
+
+        core = self._core
+        keys, held = run_keys(core.ctx.keys, run), await aread_exported(exported)
+        pruned: Pruned = await core.arun(prune(core.ctx, keys, held, core.until()))
+        return pruned

@@ -5,6 +5,7 @@ Apart from the keeper's leases, which are all that many a program uses: of what 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack  # for type checkers alone, which all know it; Python has it from 3.11 on
 
     from leasekeeper.keeper import Keeper
+    from leasekeeper.protocol.prune import Pruned
     from leasekeeper.run_records import Receipt
     from leasekeeper.runs.anchor import Anchor
     from leasekeeper.runs.options import Asked
@@ -166,3 +168,25 @@ class KeepsRuns:
         receipt: Receipt = core.run(resolve(core.ctx, keys, said, core.until()))
         accepted(accept_rewind, receipt)
         return receipt
+
+    def prune(self, run: str, *, exported: str | os.PathLike[str]) -> Pruned:
+        """Remove a finished run from etcd, once it is certain that it was exported; a tombstone keeps its id.
+
+        The export is verified, and must hold just the run as it is now. What was interrupted is gone on with by the same call.
+
+        Args:
+            run: ``workflow/id``.
+            exported: the file that `leasekeeper.runs.exporting.export_run`, or ``leasekeeper runs export``, has written.
+
+        Raises:
+            ConfigError: there is no such run, or the file is no good export of all of it.
+            Misuse: it is not finished, or somebody owns it.
+        """
+        from leasekeeper.protocol.prune import prune
+        from leasekeeper.runs.exported import read_exported
+        from leasekeeper.runs.operator import run_keys
+
+        core = self._core
+        keys, held = run_keys(core.ctx.keys, run), read_exported(exported)
+        pruned: Pruned = core.run(prune(core.ctx, keys, held, core.until()))
+        return pruned
