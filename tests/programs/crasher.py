@@ -2,7 +2,7 @@
 
 Options: endpoint, namespace, url (of the outside world), policy, ttl, restarts, aio; ``clean``: an id to do first, undisturbed,
 of which the points that it passed are reported (``clean``); ``each``: then one run for each of these points, which stops there,
-reported as ``parked``; ``runs``: ids to do, undisturbed; ``at``, ``nth`` and ``end``: a point, and how the process is to end there;
+reported as ``parked``; ``runs``: ids to do, undisturbed; ``at``, ``nth``, ``end``: a point, and how the process is to end there;
 ``cut``: a kind of record, at whose answer it is to kill itself. Reports ``done``, ``stopped`` by an error, and ``alert``.
 """
 
@@ -44,7 +44,7 @@ def _signal(number: signal.Signals) -> Callable[[], None]:
 ENDS: dict[str, Callable[[], None]] = {
     "kill": _signal(signal.SIGKILL),
     "term": _signal(signal.SIGTERM),
-    "freeze": _signal(signal.SIGSTOP),
+    "freeze": lambda: signal.pthread_kill(threading.get_ident(), signal.SIGSTOP),
     "memory": _run_out_of_memory,
     "exit": lambda: os._exit(1),
 }

@@ -159,7 +159,8 @@ def kill_at(point: str, *, on: On, nth: int = 1) -> Failpoint:
 
 def freeze_at(point: str, *, on: On, nth: int = 1) -> Failpoint:
     """Stop this process, heartbeats and all, as a paused machine would, until somebody sends it SIGCONT. See `kill_at`."""
-    return Failpoint(point, lambda: os.kill(os.getpid(), signal.SIGSTOP), on=on, nth=nth)
+    # To this thread: sent to the process, another thread would take it, and this one go on for some more instructions.
+    return Failpoint(point, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGSTOP), on=on, nth=nth)
 
 
 def raise_at(point: str, error: BaseException, *, on: On, nth: int = 1) -> Failpoint:
