@@ -14,7 +14,7 @@ from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.head import Head, read_head
 from leasekeeper.protocol.keys import prefix_end
 from leasekeeper.protocol.plan import RANGE, TXN, Plan, persist
-from leasekeeper.protocol.receipt import FIRST_PREV, digest, link, read_receipt
+from leasekeeper.protocol.receipt import FIRST_PREV, UNSIGNED, digest, link, read_receipt
 from leasekeeper.protocol.run_keys import seq_of
 from leasekeeper.run_errors import CorruptState
 
@@ -41,15 +41,19 @@ def page(ctx: Context, keys: RunKeys, start: int, until: float, *, limit: int = 
 
 
 class Walk:
-    """Goes over the records in order and checks that each carries the hash of the one before it."""
+    """Goes over the records in order and checks that each carries the hash of the one before it.
 
-    __slots__ = ("_keys", "_limit", "hash", "seq")
+    ``signed_from`` is the first that is signed, 0 while none is: from it on all have to be.
+    """
+
+    __slots__ = ("_keys", "_limit", "hash", "seq", "signed_from")
 
     def __init__(self, keys: RunKeys) -> None:
         self._keys = keys
         self._limit = PAGE_FIRST
         self.seq = 0
         self.hash = FIRST_PREV
+        self.signed_from = 0
 
     def next_page(self, ctx: Context, last_seq: int, until: float) -> Plan[Page]:
         """The next page up to number ``last_seq``; empty at the end. CorruptState for a broken chain."""
@@ -71,6 +75,10 @@ class Walk:
             raise self._broken("it is not there, and later ones are")
         if link(stored) != (self.hash, seq):
             raise self._broken("it does not carry its number and the hash of the one before it")
+        if not stored.endswith(UNSIGNED):
+            self.signed_from = self.signed_from or seq
+        elif self.signed_from:
+            raise self._broken("it is not signed, and those before it are")
         self.seq, self.hash = seq, digest(stored)
 
     def _broken(self, why: str) -> CorruptState:

@@ -115,7 +115,7 @@ class Log:
     """A run that is owned: all that adding to it takes. ``head`` is compared byte by byte, never trusted.
 
     ``alive`` tells whether authority can still come back; ``over`` is why nothing can be added any more; ``ring`` are the keys by
-    which records are believed.
+    which records are believed, and ``signed_from`` the number of the first that is signed (0: none is).
     """
 
     ctx: Context
@@ -129,6 +129,7 @@ class Log:
     over: BaseException | None = None
     under_way: Built | None = None
     ring: Keyring | None = None
+    signed_from: int = 0
     prepared: dict[bool, pb.TxnRequest] = field(default_factory=dict)
 
     @property

@@ -212,7 +212,8 @@ def _log(
         life=opening.life,
         key=opening.signer,
     )
-    return Log(ctx, keys, mine, writer, ctx.epoch, line, alive, head, ring=opening.ring)
+    signed_from = head.seq + 1 if writer.key_id else 0
+    return Log(ctx, keys, mine, writer, ctx.epoch, line, alive, head, ring=opening.ring, signed_from=signed_from)
 
 
 def _begin(log: Log, meta: bytes, opening: Opening, until: float) -> Plan[bool]:
@@ -297,9 +298,10 @@ def _take_over(
     _check_generation(keys, head, opening, seen.tomb)
     if opening.input is not None and opening.input != meta.input:
         raise InputChanged(run=keys.name.text, recorded=digest(meta.input), given=digest(opening.input))
-    latest = yield from _walk(ctx, keys, head, meta, opening.marks, until)
+    latest, signed_from = yield from _walk(ctx, keys, head, meta, opening.marks, until)
     _check_latest(latest, opening, identity, signed=bool(head.key_id))
     log = _log(ctx, keys, mine, opening, identity, head, line, alive)
+    log.signed_from = signed_from or log.signed_from
     opened = Opened(log, identity, meta, False, head.done)
     if head.status in ("finished", "quarantined"):
         return opened
@@ -317,8 +319,10 @@ def _take_over(
     return opened
 
 
-def _walk(ctx: Context, keys: RunKeys, head: Head, meta: Meta, marks: Mapping[int, str], until: float) -> Plan[Receipt]:
-    """Over all records to the head: the last one. CorruptState for a broken chain, RunRewound for one behind its marks."""
+def _walk(
+    ctx: Context, keys: RunKeys, head: Head, meta: Meta, marks: Mapping[int, str], until: float
+) -> Plan[tuple[Receipt, int]]:
+    """Over all records to the head: the last one, and which is the first that is signed. CorruptState for a broken chain, RunRewound for one behind its marks."""
     known = max(marks, default=0)
     if known > head.seq:
         raise RunRewound(run=keys.name.text, have=head.seq, known=known)
@@ -336,7 +340,7 @@ def _walk(ctx: Context, keys: RunKeys, head: Head, meta: Meta, marks: Mapping[in
         where = keys.head.decode()
         why = f"it does not name record {walk.seq}, the last one, by its hash"
         raise CorruptState(f"{where} cannot be trusted: {why}", where=where, why=why)
-    return checked(keys, head.seq, stored)
+    return checked(keys, head.seq, stored), walk.signed_from
 
 
 def _check_latest(latest: Receipt, opening: Opening, identity: Identity, *, signed: bool) -> None:

@@ -27,6 +27,7 @@ __all__ = [
     "DOMAIN",
     "FIRST_PREV",
     "FORMAT",
+    "UNSIGNED",
     "Draft",
     "Writer",
     "digest",
@@ -43,6 +44,9 @@ __all__ = [
 FORMAT = 1
 DOMAIN = b"leasekeeper receipt v1\n"
 FIRST_PREV = "0" * 64
+
+# How a record ends that nobody signed.
+UNSIGNED = b'","key":"","sig":""}'
 
 _OPEN = b'{"body":'
 _HASH = b',"hash":"'

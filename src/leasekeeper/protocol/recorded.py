@@ -55,7 +55,8 @@ class Recorded:
                 return pointer
             found = yield from outcome_of(log, step, pointer, until)
             self._go_on_from(found.seq)
-        self._ahead -= 1
+        if found.seq <= self.end:
+            self._ahead -= 1
         return found
 
     def _window_is_used_up(self) -> bool:
@@ -78,8 +79,11 @@ class Recorded:
         return receipt if receipt.step == step and receipt.kind == "outcome" else None
 
     def _turn_page(self, log: Log, until: float) -> Plan[None]:
-        limit = min(self._limit, self.end + 1 - self._next)
-        found = yield from page(log.ctx, log.keys, self._next, until, limit=limit)
+        start = self._next
+        limit = min(self._limit, self.end + 1 - start)
+        found = yield from page(log.ctx, log.keys, start, until, limit=limit)
+        if self._next != start:
+            return  # another thread or task has read it meanwhile
         if not found:
             self._next = self.end + 1
             return
@@ -92,8 +96,8 @@ class Recorded:
 
 
 def believed(log: Log, receipt: Receipt) -> Receipt:
-    """A record of the run, if it is signed as one of ours; CorruptState when not. Unsigned ones are older than the first key."""
-    return vouched(receipt, log.ring, signed=False) if receipt.key_id or log.ring is None else receipt
+    """A record of the run, if it is signed as it has to be: from the first one on that was; CorruptState when not."""
+    return vouched(receipt, log.ring, signed=0 < log.signed_from <= receipt.seq)
 
 
 def pointer_of(log: Log, step: str, until: float) -> Plan[Pointer]:
