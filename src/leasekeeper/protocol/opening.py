@@ -322,7 +322,10 @@ def _take_over(
 def _walk(
     ctx: Context, keys: RunKeys, head: Head, meta: Meta, marks: Mapping[int, str], until: float
 ) -> Plan[tuple[Receipt, int]]:
-    """Over all records to the head: the last one, and which is the first that is signed. CorruptState for a broken chain, RunRewound for one behind its marks."""
+    """Over all records to the head: the last one, and the number of the first that is signed.
+
+    CorruptState for a broken chain, RunRewound for one behind its marks.
+    """
     known = max(marks, default=0)
     if known > head.seq:
         raise RunRewound(run=keys.name.text, have=head.seq, known=known)
