@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from random import Random
 
-__all__ = ["FAULTS", "MIXES", "SimFault", "schedule"]
+__all__ = ["FAULTS", "MIXES", "RUN_FAULTS", "RUN_MIXES", "SimFault", "schedule"]
 
 # What each does; the world carries them out.
 FAULTS: dict[str, str] = {
@@ -67,6 +67,48 @@ MIXES: dict[str, dict[str, int]] = {
     "epochs": {"bump": 4, "crash": 6, "restore": 1},
 }  # fmt: skip
 
+# What can befall runs, beside all of the above.
+RUN_FAULTS: dict[str, str] = {
+    "strike": "a process is killed at one exact point of what it does for a run: before or after a plan, or a call",
+    "strike-freeze": "a process stands still at one exact point of what it does for a run",
+    "interrupt": "what a process does for a step is cancelled wherever it is, as by Ctrl-C",
+    "outside-lossy": "half of the requests to the outside world, or of its answers, get lost",
+    "outside-slow": "requests to the outside world are on their way for seconds and arrive though their sender has died",
+    "outside-errs": "the outside world answers with errors after it has applied",
+    "outside-refuses": "the outside world refuses, and surely applies nothing",
+    "outside-lies": "the outside world answers that it has applied, and has not",
+    "stranger-applies": "somebody else applies what a step of a run is about to",
+    "wall": "somebody sets the wall clock of a host",
+    "halt": "an operator halts one run or all of them, and lifts that later",
+    "impatient": "operators decide on steps without an outcome at once, when nobody owns the run",
+    "deaf": "nobody can be told of anything for a while",
+    "head-back": "somebody puts an older head of a run back",
+}
+
+RUN_MIXES: dict[str, dict[str, int]] = {
+    "everything": dict.fromkeys(RUN_FAULTS, 2) | {"strike": 8, "cut": 3, "cut-in": 3, "freeze": 3, "crash": 3, "lossy": 3}
+    | {"slow": 2, "leader-change": 1, "restart": 1, "full": 1, "compact": 1, "sleep": 1, "head-back": 0},
+    "strikes": {"strike": 10, "strike-freeze": 3, "interrupt": 2, "outside-errs": 1, "outside-lossy": 1},
+    "network": {
+        "cut": 3, "cut-out": 2, "cut-in": 4, "cut-link": 1, "lossy": 4, "slow": 3, "refuse": 1, "member-part": 1,
+        "leader-stop": 1, "restart": 2, "interrupt": 1,
+    },
+    "processes": {"freeze": 5, "sleep": 2, "crash": 3, "crash-all": 1, "strike-freeze": 4, "cut": 2, "strike": 2},
+    "outside": {
+        "outside-lossy": 3, "outside-slow": 3, "outside-errs": 2, "outside-refuses": 2, "outside-lies": 2,
+        "stranger-applies": 4, "strike": 5, "crash": 1,
+    },
+    "operators": {
+        "halt": 6, "impatient": 2, "bump": 2, "deaf": 2, "delete-key": 1, "evict": 1, "revoke": 1, "strike": 4, "crash-all": 1,
+        "cut": 2, "full": 1, "outside-errs": 2,
+    },
+    "strangers": {"stranger-applies": 8, "strike": 2, "cut": 3, "restart": 2, "freeze": 2, "outside-slow": 2},
+    "clocks": {"wall": 4, "cut": 4, "sleep": 2, "freeze": 2, "crash-all": 2, "strike": 3, "halt": 2},
+    "outages": {"restart": 4, "crash-all": 3, "halt": 3, "strike": 5, "outside-errs": 2, "wall": 1},
+    "restores": {"restore": 3, "restore-careless": 1, "crash": 2, "strike": 3, "bump": 1},
+    "tampered": {"head-back": 4, "strike": 3, "crash": 2, "cut": 1},
+}  # fmt: skip
+
 FIRST_S = 2.0
 BETWEEN_S = (0.2, 4.0)
 # In TTLs: a blink, a pause, nearly and more than a lease.
@@ -85,7 +127,8 @@ class SimFault:
     amount: float
 
     def __str__(self) -> str:
-        return f"#{self.number} {self.name} at {self.at_s:.2f} s for {self.lasts_s:.2f} s: {FAULTS[self.name]}"
+        what = FAULTS.get(self.name) or RUN_FAULTS[self.name]
+        return f"#{self.number} {self.name} at {self.at_s:.2f} s for {self.lasts_s:.2f} s: {what}"
 
 
 def schedule(chance: Random, mix: dict[str, int], ttl_s: float, storm_s: float) -> tuple[SimFault, ...]:

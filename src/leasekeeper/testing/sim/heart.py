@@ -89,6 +89,10 @@ class Heart:
         """Etcd said that the lease does not exist."""
         self._do(self._decide(self.beats.lease_gone, session))
 
+    def key_gone(self, authority: Authority) -> None:
+        """Somebody read that a claim's key does not exist any more."""
+        self._post(partial(self._decide, self.beats.key_gone, authority))
+
     def lose(self, authority: Authority, reason: Reason) -> None:
         """End a lease for a reason of this process's own."""
         if authority.lose(reason, self._now()):

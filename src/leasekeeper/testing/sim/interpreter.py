@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from leasekeeper.errors import LeasekeeperError
 from leasekeeper.protocol import etcd_pb2 as pb
+from leasekeeper.protocol.log import Fenced, Unexpected
 from leasekeeper.protocol.plan import Call, Cause, Detach, Fault, Kind, Operation, Plan, Sleep, Wait, Watch, rewound
 from leasekeeper.testing.sim.hub import WatchFlag
 
@@ -30,6 +31,10 @@ YIELDS_MAX = 100
 
 class Cancelled(BaseException):
     """Whoever wanted the plan does not any more: Ctrl-C, or a task that was cancelled."""
+
+
+# What a plan may raise. Anything else is a mistake of ours, and ends the world with its traceback.
+RAISED = (Fault, LeasekeeperError, Cancelled, Fenced, Unexpected)
 
 
 class Interpreter:
@@ -134,7 +139,7 @@ class Running:
             operation = self._plan.send(result) if error is None else self._plan.throw(error)
         except StopIteration as end:
             self._end(end.value, None)
-        except (Fault, LeasekeeperError, Cancelled) as raised:
+        except RAISED as raised:
             raised.__traceback__ = None  # or what its frames refer to would live as long as it does
             self._end(None, raised)
         else:
@@ -147,7 +152,7 @@ class Running:
         for _ in range(YIELDS_MAX):
             try:
                 self._plan.throw(Cancelled())
-            except (StopIteration, Fault, LeasekeeperError, Cancelled):
+            except (StopIteration, *RAISED):
                 return
 
     def _end(self, result: Any, error: BaseException | None) -> None:

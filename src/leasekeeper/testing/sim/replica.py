@@ -57,11 +57,21 @@ class Replica:
         self.incarnation = incarnation
         self.timing = timing
         self.process = Process(world.timeline, name, chance, rate)
-        self.keeper = Keeper(self.process, world.network, world.cluster, world.numbers, world.wall, self._told)
-        self.workers = [Worker(self, world.names[0])]
-        if chance.random() < 0.25:
-            self.workers.append(Worker(self, chance.choice(world.names)))
+        self.keeper = Keeper(self.process, world.network, world.cluster, world.numbers, self._wall, self._told)
+        self.workers = self._employ()
         self.children: list[Child] = []
+
+    def _employ(self) -> list[Worker]:
+        """Those who work in it."""
+        chance, names = self.process.chance, self.world.names
+        workers = [Worker(self, names[0])]
+        if chance.random() < 0.25:
+            workers.append(Worker(self, chance.choice(names)))
+        return workers
+
+    def _wall(self) -> float:
+        """What its wall clock shows."""
+        return self.world.wall()
 
     @property
     def name(self) -> str:

@@ -19,6 +19,8 @@ def replay_command(outcome: Outcome, without: str | None = None) -> str:
     setting = outcome.setting
     which = "" if setting.only is None else ":" + ",".join(str(number) for number in setting.only)
     words = [f"leasekeeper sim --replay {setting.seed}{which}"]
+    if setting.workload != USUAL.workload:
+        words.append(f"--workload {setting.workload}")
     if setting.replicas != USUAL.replicas:
         words.append(f"--replicas {setting.replicas}")
     if setting.seconds != USUAL.seconds:

@@ -20,6 +20,9 @@ from leasekeeper.testing.sim.keyspace import Keyspace, Kv, puts_in
 
 __all__ = ["Lease", "Store"]
 
+# What it says of its size: that it is full, or far from it.
+QUOTA = 2**31
+
 
 @dataclass(slots=True)
 class Lease:
@@ -50,6 +53,7 @@ class Store(Keyspace):
             pb.LeaseRevokeRequest: self._revoke,
             pb.LeaseKeepAliveRequest: self._keep_alive,
             pb.LeaseTimeToLiveRequest: self._time_to_live,
+            pb.StatusRequest: self._status,
         }
 
     # ------------------------------------------------------------ calls
@@ -172,6 +176,10 @@ class Store(Keyspace):
         for put in puts:
             if put.lease:
                 self._known(put.lease, "Txn")
+
+    def _status(self, _: pb.StatusRequest) -> pb.StatusResponse:
+        used = QUOTA if self.full else QUOTA // 8
+        return pb.StatusResponse(header=self.header(), version="3.5.0", dbSize=used, dbSizeQuota=QUOTA)
 
     def _compact(self, request: pb.CompactionRequest) -> pb.CompactionResponse:
         self.compact(request.revision)

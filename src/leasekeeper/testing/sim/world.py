@@ -8,14 +8,15 @@ nothing of theirs may be left in etcd.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
+from typing import Literal
 
 from leasekeeper.errors import ConfigError
 from leasekeeper.testing.sim.cluster import Cluster
-from leasekeeper.testing.sim.faults import MIXES, SimFault, schedule
+from leasekeeper.testing.sim.faults import MIXES, RUN_MIXES, SimFault, schedule
 from leasekeeper.testing.sim.fortune import Fortune
 from leasekeeper.testing.sim.invariants import Hold, Judge, Violation
 from leasekeeper.testing.sim.keeper import KEYS, WALL_S
@@ -26,7 +27,11 @@ from leasekeeper.testing.sim.story import Story
 from leasekeeper.testing.sim.timeline import Timeline
 from leasekeeper.timing import Timing
 
-__all__ = ["Outcome", "Setting", "World"]
+__all__ = ["WORKLOADS", "Outcome", "Setting", "World"]
+
+Workload = Literal["leases", "runs"]
+# What replicas can be at, and which mixes of faults there are for that.
+WORKLOADS: Mapping[Workload, Mapping[str, dict[str, int]]] = {"leases": MIXES, "runs": RUN_MIXES}
 
 MEMBERS = 3
 REPLICAS_MAX = 50
@@ -61,8 +66,9 @@ class Setting:
         seed: any whole number.
         replicas: how many there are, 1 to 50.
         seconds: how long it lasts, in virtual time, 10 to 3,600. Faults happen in the first 60 percent.
-        mix: which kinds of faults, one of `MIXES`; None: the world draws it.
+        mix: which kinds of faults, one of `MIXES`, for runs of `RUN_MIXES`; None: the world draws it.
         only: these faults of its schedule, by number; None: all of them.
+        workload: what the replicas are at: ``leases``, or ``runs``.
     """
 
     seed: int
@@ -70,19 +76,23 @@ class Setting:
     seconds: float = 60.0
     mix: str | None = None
     only: tuple[int, ...] | None = None
+    workload: Workload = "leases"
 
     def __post_init__(self) -> None:
         if not 1 <= self.replicas <= REPLICAS_MAX:
             raise ConfigError(field="replicas", value=self.replicas, expected=f"1 to {REPLICAS_MAX}")
         if not SECONDS_MIN <= self.seconds <= SECONDS_MAX:
             raise ConfigError(field="seconds", value=self.seconds, expected=f"{SECONDS_MIN:g} to {SECONDS_MAX:g}")
-        if self.mix is not None and self.mix not in MIXES:
-            raise ConfigError(field="mix", value=self.mix, expected=f"one of {', '.join(MIXES)}")
+        if self.workload not in WORKLOADS:
+            raise ConfigError(field="workload", value=self.workload, expected=f"one of {', '.join(WORKLOADS)}")
+        mixes = WORKLOADS[self.workload]
+        if self.mix is not None and self.mix not in mixes:
+            raise ConfigError(field="mix", value=self.mix, expected=f"one of {', '.join(mixes)}")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a world went; the counts are for information."""
+    """How a world went; the counts are for information. ``counts`` are those of runs."""
 
     setting: Setting
     violation: Violation | None
@@ -94,6 +104,7 @@ class Outcome:
     accepted: int
     refused: int
     overlaps: int
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 class World:
@@ -105,7 +116,8 @@ class World:
         self.setting = setting
         self.timeline = Timeline(setting.seed)
         self.chance = chance = self.timeline.chance("world")
-        self.mix = setting.mix or chance.choice(list(MIXES))
+        mixes = WORKLOADS[setting.workload]
+        self.mix = setting.mix or chance.choice(list(mixes))
         self.timing = chance.choice(TIMINGS)
         odd = chance.choice(TIMINGS) if chance.random() < 0.25 else self.timing
         self.ttl_s = max(self.timing.ttl, odd.ttl)
@@ -118,8 +130,9 @@ class World:
         self.network = Network(self.timeline, self.cluster)
         self.numbers = count(0x100)
         self.story = Story()
-        self.resources = {name: Resource() for name in NAMES}
-        self.judge = Judge(self.timeline, self.cluster, NAMES)
+        self._prepare()
+        self.resources = {name: Resource() for name in self.names}
+        self.judge = Judge(self.timeline, self.cluster, self.names)
         self.judge.told = self.tell
         self.cluster.store.told = self._changed
         self.is_calm = False
@@ -128,12 +141,27 @@ class World:
         self.cluster.store.refuses_all = chance.random() < 0.3
         self.restored = 0
         self.replicas = [
-            Replica(self, number, odd if number == 0 else self.timing, 0) for number in range(setting.replicas)
+            self._replica(number, odd if number == 0 else self.timing) for number in range(setting.replicas)
         ]
         self.storm_s = setting.seconds * STORM
-        faults = schedule(self.timeline.chance("faults"), MIXES[self.mix], self.ttl_s, self.storm_s)
+        faults = schedule(self.timeline.chance("faults"), mixes[self.mix], self.ttl_s, self.storm_s)
         self.faults = tuple(fault for fault in faults if setting.only is None or fault.number in setting.only)
-        self.fortune = Fortune(self)
+        self.fortune = self._make_fortune()
+
+    # ------------------------------------------------------------ what another workload does in another way
+
+    def _prepare(self) -> None:
+        """Before anybody is there."""
+
+    def _replica(self, number: int, timing: Timing) -> Replica:
+        return Replica(self, number, timing, 0)
+
+    def _make_fortune(self) -> Fortune:
+        return Fortune(self)
+
+    def _counts(self) -> dict[str, int]:
+        """What there is to count beside leases."""
+        return {}
 
     # ------------------------------------------------------------ for those in it
 
@@ -193,6 +221,7 @@ class World:
             accepted=sum(each.accepted for each in resources),
             refused=sum(each.refused for each in resources),
             overlaps=sum(each.overlaps for each in resources),
+            counts=self._counts(),
         )
 
     def _storm(self) -> None:
@@ -212,6 +241,10 @@ class World:
             replica.calm()
             for worker in replica.workers:
                 replica.process.soon(worker.live)
+        self._await_turns()
+
+    def _await_turns(self) -> None:
+        """Until everybody had a turn."""
         workers = [worker for replica in self.replicas for worker in replica.workers]
         until_s = self.timeline.now_s + self.turn_bound_s(len(workers))
         while self.timeline.now_s < until_s and not all(worker.served for worker in workers):
