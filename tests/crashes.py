@@ -20,6 +20,8 @@ from leasekeeper.protocol.receipt import read_receipt
 from leasekeeper.run_records import Receipt
 from leasekeeper.runs.aio import AsyncRun
 from leasekeeper.runs.alert import Alert
+from leasekeeper.runs.anchor_file import FileAnchor
+from leasekeeper.runs.blobs import DirectoryBlobs
 from leasekeeper.runs.effect import Effect, Step
 from leasekeeper.runs.run import Run
 from leasekeeper.signing import HmacKey, Keyring
@@ -110,6 +112,29 @@ def large(url: str) -> Effect:
     return _charging(url, "/charges", dedupes=True, key_ttl="24h", pad=LARGE)
 
 
+def settled(url: str) -> Effect:
+    """The callee honours the key, and its effect shows only the second time that somebody looks."""
+    charge = _charging(url, "/charges", dedupes=True, key_ttl="24h", settle=10)
+    looks: list[str] = []
+
+    @charge.verify
+    def paid(step: Step, subject: str, result: Any) -> bool:
+        looks.append(result["id"])
+        return len(looks) > 1
+
+    return charge
+
+
+def raising(url: str) -> Callable[[str], Any]:
+    """Nothing is declared; it happens, and then an error is raised."""
+
+    def charge(subject: str) -> Any:
+        bare(url)(subject)
+        raise RuntimeError("after all")
+
+    return charge
+
+
 def lagging(url: str) -> Effect:
     """The callee honours the key; the preflight reads a replica that lags behind."""
     charge = _charging(url, "/charges", dedupes=True, key_ttl="24h")
@@ -179,21 +204,34 @@ POLICIES = {
         Policy("dedupes", "payments.charge", dedupes, "again", "again"),
         Policy("lagging", "payments.charge", lagging, "again", "again"),
         Policy("large", "payments.charge", large, "again", "again"),
+        Policy("stored", "payments.charge", large, "again", "again"),
+        Policy("anchored", "payments.charge", dedupes, "again", "again"),
+        Policy("settled", "payments.charge", settled, "again", "again"),
         Policy("stateful", "payments.charge", dedupes, "again", "again"),
         Policy("probe", "till.charge", probe, "again", "adopt"),
         Policy("blind", "mail.send", blind, "stop", "stop"),
         Policy("fences", "configs.write", fences, "again", "adopt"),
         Policy("memo", "chat.complete", ask, "again", "again", "memo"),
         Policy("ten", "payments.charge", dedupes, "again", "again"),
+        Policy("raising", "till.charge", raising, "stop", "stop"),
     )
 }
-# Those that are one step. The last one is ten, each with a subject of its own.
-ONE_STEP = [name for name in POLICIES if name != "ten"]
+# Those that are one step which comes to an end. Of the others one is ten, each with a subject of its own.
+ONE_STEP = [name for name in POLICIES if name not in ("ten", "raising")]
 # What the world's readers see of these is the past, always.
 LAGS = (
     Trouble("lag", "payments.list", times=0, ms=24 * 3600 * 1000),
     Trouble("lag", "mail.list", times=0, ms=24 * 3600 * 1000),
 )
+
+
+def options_of(policy: Policy, id_: str, directory: str) -> dict[str, Any]:
+    """What a run of this policy is opened with beside the usual."""
+    if policy.name == "stored":
+        return {"blobs": DirectoryBlobs(directory)}
+    if policy.name == "anchored":
+        return {"anchors": [FileAnchor(f"{directory}/{id_}.anchor")], "durability": "drained"}
+    return {}
 
 
 def subject_of(policy: Policy, id_: str) -> str:
@@ -257,6 +295,7 @@ class Bench:
     raw: RawEtcd
     namespace: str
     world: OutsideWorld
+    directory: str
 
     @property
     def it(self) -> str:
@@ -266,6 +305,7 @@ class Bench:
     def program(self, policy: str, **asked: Any) -> Program:
         """A process that does runs of a policy; see `tests.programs.crasher`."""
         given = {"endpoint": self.etcd.endpoint, "namespace": self.namespace, "url": self.world.url, "policy": policy}
+        given["directory"] = self.directory
         return Program("crasher", **{**given, **asked})
 
     def keeper(self, **asked: Any) -> Keeper:
@@ -274,9 +314,15 @@ class Bench:
 
     def life(self, keeper: Keeper, policy: str, id_: str, alerts: list[dict[str, Any]], **asked: Any) -> Any:
         """A life of a run in this process: its result, or what stopped it."""
+        options = {**options_of(POLICIES[policy], id_, self.directory), **asked}
         try:
             with keeper.run(
-                WORKFLOW, id=id_, signer=KEY, alert=lambda alert: alerts.append(told(alert, id_)), **asked
+                WORKFLOW,
+                id=id_,
+                signer=KEY,
+                input={"order": id_},
+                alert=lambda alert: alerts.append(told(alert, id_)),
+                **options,
             ) as run:
                 return body(run, POLICIES[policy], self.world.url)
         except LeasekeeperError as stopped:

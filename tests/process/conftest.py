@@ -6,6 +6,7 @@ import os
 import signal
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -27,9 +28,9 @@ def world() -> Iterator[OutsideWorld]:
 
 
 @pytest.fixture
-def bench(etcd: EtcdServer, raw: RawEtcd, namespace: str, world: OutsideWorld) -> Bench:
+def bench(etcd: EtcdServer, raw: RawEtcd, namespace: str, world: OutsideWorld, tmp_path: Path) -> Bench:
     """Where runs are done: an etcd, a namespace of their own, a world."""
-    return Bench(etcd, raw, namespace, world)
+    return Bench(etcd, raw, namespace, world, str(tmp_path))
 
 
 @pytest.fixture

@@ -47,7 +47,10 @@ def becomes(policy: Policy, at: str) -> tuple[str, int, int]:
     return ("stopped" if then == "stop" else "done"), asked, asked if policy.kind == "memo" else min(asked, 1)
 
 
-CASES = [*[(name, False) for name in ONE_STEP], *[(name, True) for name in ("bare", "memo", "probe", "stateful")]]
+# One of each verdict; what the others add is another way to it.
+FEW = [*[(name, False) for name in ("bare", "blind", "dedupes", "memo", "probe", "stateful")], ("probe", True)]
+ALL = [*[(name, False) for name in ONE_STEP], *[(name, True) for name in ("bare", "memo", "probe", "stateful")]]
+CASES = [pytest.param(*case, marks=() if case in FEW else pytest.mark.slow) for case in ALL]
 
 
 @pytest.mark.parametrize(("name", "aio"), CASES)

@@ -1,9 +1,10 @@
 """A process that does runs, each in a thread of its own, to be killed while each of them is at its point.
 
-Options: endpoint, namespace, url (of the outside world), policy, ttl, restarts, aio; ``clean``: an id to do first, undisturbed,
-of which the points that it passed are reported (``clean``); ``each``: then one run for each of these points, which stops there,
-reported as ``parked``; ``runs``: ids to do, undisturbed; ``at``, ``nth``, ``end``: a point, and how the process is to end there;
-``cut``: a kind of record, at whose answer it is to kill itself. Reports ``done``, ``stopped`` by an error, and ``alert``.
+Options: endpoint, namespace, url (of the outside world), directory, policy, ttl, restarts, aio. ``clean``: an id to do first,
+undisturbed, of which the points that it passed are reported (``clean``). ``each``: then one run for each of these points, which
+stops there, reported as ``parked``. ``runs``: ids to do, undisturbed. ``at``, ``nth``, ``end``: a point, and how the process is
+to end there. ``then``: a later one, where it kills itself. ``cut``: a kind of record, at whose answer it does. Reports ``done``,
+``stopped`` by an error, and ``alert``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from leasekeeper import AsyncKeeper, Keeper, Timing
 from leasekeeper.runs.aio import AsyncRunning
 from leasekeeper.runs.run import Running
 from leasekeeper.testing import FaultProxy, failpoints
-from tests.crashes import KEY, POLICIES, WORKFLOW, abody, body, short, told
+from tests.crashes import KEY, POLICIES, WORKFLOW, abody, body, options_of, short, told
 from tests.programs.voice import options, say
 
 
@@ -58,6 +59,7 @@ class Crasher:
         self.policy = POLICIES[given["policy"]]
         self.url = given["url"]
         self.restarts = given.get("restarts", 10)
+        self.directory = given["directory"]
 
     def running(self, id_: str) -> Running | AsyncRunning:
         """A run, not yet entered."""
@@ -67,6 +69,7 @@ class Crasher:
             signer=KEY,
             input={"order": id_},
             restarts=self.restarts,
+            **options_of(self.policy, id_, self.directory),
             alert=lambda alert: say("alert", **told(alert, id_)),
         )
 
@@ -129,9 +132,9 @@ def main() -> None:
             endpoint, namespace=given["namespace"], timing=Timing(ttl=given.get("ttl", 20.0))
         )
         stack.callback(keeper.close if isinstance(keeper, Keeper) else lambda: asyncio.run(keeper.close()))
-        if (point := given.get("at")) is not None:
-            end = ENDS[given.get("end", "kill")]
-            stack.enter_context(failpoints.Failpoint(point, end, on=keeper, nth=given.get("nth", 1)))
+        for point, end in [(given.get("at"), given.get("end", "kill")), (given.get("then"), "kill")]:
+            if point is not None:
+                stack.enter_context(failpoints.Failpoint(point, ENDS[end], on=keeper, nth=given.get("nth", 1)))
         threads = lives(Crasher(keeper, given), given)
         for thread in threads:
             thread.start()
