@@ -114,12 +114,24 @@ def _of_step(told: Told, step: StepStory) -> Iterator[str]:
         yield f"  attempt {step.attempts}, and no record says how it ended"
     if step.why:
         yield f"  record {step.settled}, {step.state.replace('_', ' ')}: {clip(step.why, 500)}"
-    elif step.state == "intent" and not _is_held(told):
-        yield f"  its process ended in between: killed, frozen, or cut off from etcd after record {told.story.last}"
+    yield from _of_its_life(told, step)
     for error in (each for each in told.story.errors[-SHOWN:] if each.step == step.key and each.seq > step.begun):
         yield f"  record {error.seq}: it raised {clip(error.what, 300)}"
     if step.idem and step.begun:
         yield f"  its idempotency key, by which the callee knows it: {clip(step.idem)}"
+
+
+def _of_its_life(told: Told, step: StepStory) -> Iterator[str]:
+    """What became of the life that began a step."""
+    life = told.story.life_of(step.life)
+    if life is None or not step.begun:
+        return
+    if life.number == len(told.story.lives) and _is_held(told):
+        yield f"  life {life.number}, which began it, holds the run still"
+    elif not life.end:
+        yield f"  life {life.number}, which began it, left no word of its end: killed, frozen, or cut off from etcd"
+    elif not life.end.startswith("stopped"):
+        yield f"  life {life.number}, which began it, {clip(life.end, 300)}"
 
 
 def _declared(step: StepStory) -> str:

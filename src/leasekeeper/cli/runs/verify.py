@@ -16,6 +16,7 @@ from leasekeeper.cli.settings import Settings
 from leasekeeper.cli.text import clip
 from leasekeeper.errors import ConfigError
 from leasekeeper.protocol.receipt import digest
+from leasekeeper.run_errors import CorruptState
 from leasekeeper.runs.anchored import anchored_in, standing
 from leasekeeper.runs.examine import Examined, examine
 from leasekeeper.runs.export import Record, read_export, verify_export
@@ -71,10 +72,14 @@ def command(
     Without --keys only hashes are looked at, which whoever can write to etcd can make. That the end was cut off, and the head
     with it, shows only by what remembers more: --anchor or --export.
     """
+    if (run is None) == (path is None):
+        raise click.UsageError("say RUN, or --file with an export of it")
     ring = ring_of(keys)
-    with opened(settings, run, path) as source:
-        examined = _examined(source, path, ring, anchors, exports)
-        name = source.facts.name.text
+    if path is not None:
+        name, examined = _file(path, ring, anchors, exports)
+    else:
+        with opened(settings, run, None) as source:
+            name, examined = source.facts.name.text, _in_etcd(source, ring, anchors, exports)
     if settings.as_json:
         print_json(examined_shape(name, examined))
     else:
@@ -90,24 +95,35 @@ def ring_of(keys: tuple[str, ...]) -> Keyring | None:
         raise ConfigError(field="--keys", value=error.value, expected=error.expected) from None
 
 
-def _examined(
-    source: Source, path: str | None, ring: Keyring | None, anchors: tuple[str, ...], exports: tuple[str, ...]
-) -> Examined:
-    points = [point for file in anchors for point in _anchored(file, source)]
-    points += [point for file in exports for point in _remembered(file, source)]
-    if isinstance(source, EtcdRun):
-        return examine(
-            source.keys,
-            source.facts,
-            source.records(),
-            steps=source.steps(),
-            checkpoints=source.checkpoints(),
-            ring=ring,
-            anchors=points,
-        )
-    assert path is not None
+def _in_etcd(source: Source, ring: Keyring | None, anchors: tuple[str, ...], exports: tuple[str, ...]) -> Examined:
+    assert isinstance(source, EtcdRun)
+    return examine(
+        source.keys,
+        source.facts,
+        source.records(),
+        steps=source.steps(),
+        checkpoints=source.checkpoints(),
+        ring=ring,
+        anchors=_points(source, anchors, exports),
+    )
+
+
+def _file(path: str, ring: Keyring | None, anchors: tuple[str, ...], exports: tuple[str, ...]) -> tuple[str, Examined]:
+    """The run that a file says it has, and the verdict; of a file that does not even say that, its name."""
+    try:
+        source = FileRun(path)
+    except CorruptState:
+        name, points = os.path.basename(path), []
+    else:
+        name, points = source.facts.name.text, _points(source, anchors, exports)
     with read_exported(path) as stream:
-        return Examined(verify_export(stream, ring, anchors=points))
+        return name, Examined(verify_export(stream, ring, anchors=points))
+
+
+def _points(source: Source, anchors: tuple[str, ...], exports: tuple[str, ...]) -> list[Point]:
+    """What is remembered of the run outside of etcd."""
+    points = [point for file in anchors for point in _anchored(file, source)]
+    return points + [point for file in exports for point in _remembered(file, source)]
 
 
 def _gen(source: Source) -> int:

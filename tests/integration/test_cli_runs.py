@@ -1,0 +1,523 @@
+"""`runs ls|show|explain|export|state|resolve|keygen`, `halt` and `unhalt` against a real etcd."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leasekeeper import Keeper, LeaseLost
+from leasekeeper.protocol import run_look
+from leasekeeper.runs.export import read_export
+from leasekeeper.testing import EtcdServer
+from tests.commands import ROOT, Ended, call
+from tests.raw import RawEtcd
+from tests.support import until
+from tests.told_runs import Hands, fine, finished, in_doubt, server_of, signer
+
+EVIL = "\x1b[31mred\x1b[0m [bold]x[/bold] \u202egnp \x07\x9b2J"
+
+
+@pytest.fixture
+def keeper(etcd: EtcdServer, namespace: str) -> Iterator[Keeper]:
+    """Somebody who has runs."""
+    with server_of(etcd, namespace) as made:
+        yield made
+
+
+@pytest.fixture
+def cli(etcd: EtcdServer, namespace: str) -> Any:
+    """The command line on this test's namespace."""
+
+    def run(*args: str, **more: Any) -> Ended:
+        return call(*args, **{"endpoint": etcd.endpoint, "namespace": namespace, **more})
+
+    return run
+
+
+@pytest.fixture
+def hands(raw: RawEtcd, namespace: str) -> Hands:
+    """Somebody who changes what is stored of run order/o-1."""
+    return Hands(raw, namespace)
+
+
+# ---------------------------------------------------------------- ls
+
+
+def test_ls_shows_how_each_run_stands(cli: Any, keeper: Keeper) -> None:
+    """Status, owner or free, records, steps done, in doubt, restarts and age; a prefix chooses; a halt is marked."""
+    finished(keeper)
+    in_doubt(keeper)
+    keeper.halt("order/o-2*", "incident")
+    with keeper.run("mail", id="m/1", ttl=5) as run:
+        run.do("send", fine, 1)
+        lines = cli("runs", "ls").out.splitlines()
+        assert lines[0].split() == ["RUN", "STATUS", "OWNER", "RECORDS", "DONE", "IN", "DOUBT", "RESTARTS", "AGE"]
+        assert lines[1].split()[:6] == ["mail/m%2F1", "running", "worker-1", "3", "1", "0"]
+        assert lines[2].split()[:7] == ["order/o-1", "finished", "free", "8", "2", "0", "0"]
+        assert lines[3].split()[:9] == ["order/o-2", "in", "doubt,", "halted", "free", "9", "1", "1", "1"]
+        assert len(lines) == 4
+        assert [line.split()[0] for line in cli("runs", "ls", "order/o-").out.splitlines()[1:]] == [
+            "order/o-1",
+            "order/o-2",
+        ]
+    assert cli("runs", "ls", "nothing").out == ""
+
+
+def test_ls_as_json(cli: Any, keeper: Keeper) -> None:
+    """The same for programs: numbers, the owner's token as text, null for nobody."""
+    in_doubt(keeper)
+    (one,) = cli("runs", "ls", "-o", "json").json
+    expected = {
+        "run": "order/o-2",
+        "status": "in_doubt",
+        "owner": None,
+        "token": None,
+        "halted": None,
+        "in_doubt": ["charge"],
+    }
+    assert {name: one[name] for name in expected} == expected
+    assert (one["seq"], one["steps_done"], one["restarts"], one["generation"]) == (9, 1, 1, 1)
+
+
+def test_ls_reads_page_by_page(cli: Any, keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs with more keys than a page has, and more runs than a page has, are each listed once, in order."""
+    monkeypatch.setattr(run_look, "RUNS", 3)
+    monkeypatch.setattr(run_look, "KEYS", 4)
+    names = [f"o-{number}" for number in range(8)]
+    for number, name in enumerate(names):
+        finished(keeper, name, steps=number % 4)
+    assert [one["run"] for one in cli("runs", "ls", "-o", "json").json] == [f"order/{name}" for name in names]
+
+
+def test_what_cannot_be_read_does_not_hide_the_rest(cli: Any, keeper: Keeper, raw: RawEtcd, hands: Hands) -> None:
+    """A damaged head, a run without one, and keys that are none of a run are listed as such; the others as ever."""
+    for name in ("o-1", "o-3", "o-4"):
+        finished(keeper, name)
+    raw.put(f"{hands.root}head", '{"body":{}}')
+    raw.delete(Hands(raw, hands.namespace, "order/o-3").root + "head")
+    raw.put(f"leasekeeper/{hands.namespace}/run/stray", EVIL)
+    raw.put(f"leasekeeper/{hands.namespace}/run/a%41/b/head", "x")
+    done = cli("runs", "ls")
+    assert done.code == 0
+    found = {one["run"]: one for one in cli("runs", "ls", "-o", "json").json}
+    assert found["order/o-1"]["status"] is None
+    assert "cannot be trusted" in found["order/o-1"]["unreadable"]
+    assert found["order/o-3"]["unreadable"] == "it has no head"
+    assert found["order/o-4"]["status"] == "finished"
+    assert {name for name in found if name not in ("order/o-1", "order/o-3", "order/o-4")} == {"stray", "a%41/b/head"}
+    assert "unreadable: its head cannot be trusted" in done.out
+
+
+def test_nothing_is_done(cli: Any) -> None:
+    """No runs is an answer: 0, nothing on stdout, a note for people."""
+    done = cli("runs", "ls")
+    assert (done.code, done.out) == (0, "")
+    assert "there is no run here" in done.err
+
+
+# ---------------------------------------------------------------- show
+
+
+def test_show_has_the_full_history(cli: Any, keeper: Keeper) -> None:
+    """A1: records with time, kind, step, life; lives with token and who took over; steps; checkpoints."""
+    finished(keeper, input={"id": 1})
+    in_doubt(keeper)
+    shown = cli("runs", "show", "order/o-1").out
+    assert "status      finished" in shown
+    assert "outcome     step-0" in shown
+    assert '{"value": 0}' in shown
+    assert "state       dict v1" in shown
+    two = cli("runs", "show", "order/o-2", "-o", "json").json
+    assert [record["kind"] for record in two["records"]] == [
+        *("opened", "intent", "outcome", "intent", "raised", "failed"),
+        *("opened", "in_doubt", "alerted"),
+    ]
+    first, second = two["lives"]
+    assert second["took_over_from"] == first["token"]
+    assert (first["first"], first["last"], first["end"]) == (1, 6, "failed: Boom: reset by peer")
+    steps = {step["step"]: step for step in two["steps"]}
+    assert (steps["charge"]["state"], steps["charge"]["intent"], steps["fetch"]["state"]) == ("in_doubt", 4, "done")
+    assert two["records"][8]["hash"] == two["hash"]
+
+
+def test_show_from_a_host_that_never_saw_it(etcd: EtcdServer, namespace: str, tmp_path: Path) -> None:
+    """A1: kill -9 in a step; another process, which has nothing but etcd, shows all of it, and the bytes verify."""
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
+    words = [sys.executable, "-m", "tests.programs.killed_run", etcd.endpoint, namespace]
+    lives = [
+        subprocess.run([*words, holder], env=env, cwd=ROOT, capture_output=True, check=False, timeout=50)
+        for holder in ("first", "second")
+    ]
+    assert [life.returncode for life in lives] == [-signal.SIGKILL, 78]
+    elsewhere = {**env, "LEASEKEEPER_ENDPOINTS": etcd.endpoint, "LEASEKEEPER_NAMESPACE": namespace}
+    ask = [sys.executable, "-m", "leasekeeper", "runs"]
+    shown = subprocess.run(
+        [*ask, "show", "order/order-42"], env=elsewhere, capture_output=True, text=True, check=True, timeout=50
+    )
+    assert "no word of it" in shown.stdout
+    assert "attempt 1 of charge" in shown.stdout
+    told = subprocess.run(
+        [*ask, "explain", "order/order-42"], env=elsewhere, capture_output=True, text=True, check=True, timeout=50
+    ).stdout
+    assert "is in doubt: nobody can tell whether 'charge' happened" in told
+    assert "life 1, which began it, left no word of its end: killed, frozen, or cut off from etcd" in told
+    subprocess.run([*ask, "verify", "order/order-42"], env=elsewhere, check=True, capture_output=True, timeout=50)
+
+
+def test_show_of_nothing(cli: Any) -> None:
+    """What is not there is a negative answer, for people and programs."""
+    for command in ("show", "explain"):
+        assert cli("runs", command, "order/none").code == 1
+    assert cli("runs", "show", "order/none", "-o", "json").json["records"] == []
+
+
+def test_damage_is_shown_in_its_place(cli: Any, keeper: Keeper, raw: RawEtcd, hands: Hands) -> None:
+    """A record, a step and a checkpoint that cannot be read are shown as such, and all the others as ever."""
+    finished(keeper)
+    raw.put(hands.key(3), "no receipt")
+    raw.put(f"{hands.root}step/step-1", "no step")
+    raw.put(f"{hands.root}ck/state", "no checkpoint")
+    raw.put(f"{hands.root}late/000000000002/x", "no receipt")
+    done = cli("runs", "show", "order/o-1")
+    assert done.code == 0
+    shown = cli("runs", "show", "order/o-1", "-o", "json").json
+    assert [record["seq"] for record in shown["records"] if record["unreadable"]] == [3]
+    assert len(shown["records"]) == 8
+    assert {step["step"]: step["unreadable"] is not None for step in shown["steps"]} == {
+        "step-0": False,
+        "step-1": True,
+    }
+    assert {one["name"]: one["data"] for one in shown["checkpoints"]}["state"] is None
+    assert [(one["about"], one["kind"]) for one in shown["late"]] == [(2, None)]
+
+
+def test_nothing_stored_acts_on_the_terminal(cli: Any, keeper: Keeper, raw: RawEtcd, hands: Hands) -> None:
+    """Results, checkpoints, steps, errors, reasons and odd keys with control characters are shown as escapes everywhere."""
+    with keeper.run("order", id="o-1", ttl=5) as run:
+        run.do(EVIL.replace("\x1b", "").replace("\x07", "").replace("\x9b", ""), fine, EVIL)
+        run.checkpoint("state", dict).put({"x": EVIL})
+    raw.put(f"{hands.root}step/{EVIL}", EVIL)
+    raw.put(f"{hands.root}ck/{EVIL}", EVIL)
+    raw.put(f"leasekeeper/{hands.namespace}/halt/{EVIL}", EVIL)
+    raw.put(f"leasekeeper/{hands.namespace}/run/{EVIL}/x/head", EVIL)
+    for words in (
+        ("runs", "ls"),
+        ("runs", "show", "order/o-1"),
+        ("runs", "explain", "order/o-1"),
+        ("runs", "verify", "order/o-1"),
+        ("runs", "state", "order/o-1"),
+        ("halt", "--list"),
+    ):
+        done = cli(*words)
+        assert all(line.isprintable() for line in (done.out + done.err).splitlines()), words
+        assert done.out
+
+
+def test_the_namespaces_secret_is_in_no_output(
+    cli: Any, keeper: Keeper, raw: RawEtcd, namespace: str, tmp_path: Path
+) -> None:
+    """What idempotency keys are made of never leaves etcd by any command, nor by an export."""
+    finished(keeper)
+    secret = json.loads(raw.keys(f"leasekeeper/{namespace}/identity")[0].value)["body"]["secret"]
+    out = tmp_path / "o.jsonl"
+    cli("runs", "export", "order/o-1", "--out", str(out))
+    told = "".join(
+        cli("runs", *words, "-o", form).out for words in (("ls",), ("show", "order/o-1")) for form in ("table", "json")
+    )
+    told += cli("runs", "explain", "order/o-1", "-o", "json").out + cli("runs", "verify", "order/o-1", "-o", "json").out
+    assert secret not in told + out.read_text()
+
+
+# ---------------------------------------------------------------- explain
+
+
+def test_explain_as_json(cli: Any, keeper: Keeper) -> None:
+    """B3: the step in doubt with its intent, attempts, key and cause, beside the very lines that people see."""
+    in_doubt(keeper)
+    told = cli("runs", "explain", "order/o-2", "-o", "json").json
+    (doubt,) = told["in_doubt"]
+    assert (doubt["step"], doubt["intent"], doubt["attempts"]) == ("charge", 4, 1)
+    assert "no preflight" in doubt["why"]
+    assert [error["what"] for error in told["errors"]] == ["Boom: reset by peer"] * 2
+    assert told["lines"] == cli("runs", "explain", "order/o-2").out.splitlines()
+
+
+def test_the_command_to_copy_goes_to_the_same_etcd(cli: Any, keeper: Keeper, etcd: EtcdServer, namespace: str) -> None:
+    """The command that it offers has the options that it was given, and works when it is copied."""
+    in_doubt(keeper)
+    words = ("--endpoints", etcd.endpoint, "--namespace", namespace)
+    told = call("runs", "explain", "order/o-2", *words).out
+    (line,) = [line.strip() for line in told.splitlines() if "--not-applied" in line]
+    done = subprocess.run(
+        line.replace("leasekeeper", f"{sys.executable} -m leasekeeper", 1),
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=50,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert keeper.run("order", id="o-2", ttl=5) is not None
+    with keeper.run("order", id="o-2", ttl=5) as run:
+        assert run.do("charge", fine_again) == "done"
+
+
+def fine_again() -> str:
+    """The effect, mended."""
+    return "done"
+
+
+# ---------------------------------------------------------------- export and state
+
+
+def test_export_to_a_file_and_to_stdout(cli: Any, keeper: Keeper, hands: Hands, tmp_path: Path) -> None:
+    """B14: the file holds the stored bytes, is its owner's alone, and stdout gives the same lines for a pipe."""
+    finished(keeper)
+    out = tmp_path / "o.jsonl"
+    done = cli("runs", "export", "order/o-1", "--out", str(out), "-o", "json")
+    assert (done.code, done.json["records"], done.json["ok"], done.json["key_id"]) == (0, 8, True, None)
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    with out.open("rb") as stream:
+        assert [line.stored for line in read_export(stream)] == [key.value for key in hands.records()]
+    piped = cli("runs", "export", "order/o-1").out.splitlines()
+    assert piped[1:-1] == out.read_text().splitlines()[1:-1]
+
+
+def test_export_says_what_is_damaged(cli: Any, keeper: Keeper, raw: RawEtcd, hands: Hands, tmp_path: Path) -> None:
+    """Damage is exported as it is, told, and makes the exit code 1."""
+    finished(keeper)
+    raw.put(hands.key(3), "no receipt")
+    done = cli("runs", "export", "order/o-1", "--out", str(tmp_path / "o.jsonl"))
+    assert done.code == 1
+    assert "record 3 is corrupt" in done.out
+
+
+def test_state_at_any_record(cli: Any, keeper: Keeper, tmp_path: Path) -> None:
+    """B14: time travel, from etcd and from an export alike: before a step, after it, and at the end."""
+    finished(keeper)
+    out = tmp_path / "o.jsonl"
+    cli("runs", "export", "order/o-1", "--out", str(out))
+    for source in (("order/o-1",), ("--file", str(out))):
+        begun = cli("runs", "state", *source, "--at", "2", "-o", "json").json
+        assert begun["steps"] == {"step-0": "intent"}
+        assert begun["checkpoints"] == {}
+        end = cli("runs", "state", *source, "-o", "json").json
+        assert (end["seq"], end["status"]) == (8, "finished")
+        assert end["checkpoints"] == {"state": {"paid": True}}
+        assert end["phases"] == {"goods": "sent"}
+        assert cli("runs", "state", *source, "--at", "0", "-o", "json").json["steps"] == {}
+    assert "checkpoint 'state': {\"paid\": true}" in cli("runs", "state", "order/o-1").out
+
+
+def test_no_state_that_cannot_be_believed(cli: Any, keeper: Keeper, raw: RawEtcd, hands: Hands) -> None:
+    """Up to the record before the damage there is a state; from there on an error, never a guess."""
+    finished(keeper)
+    raw.put(hands.key(5), "no receipt")
+    assert cli("runs", "state", "order/o-1", "--at", "4").code == 0
+    for words in (("--at", "5"), ()):
+        done = cli("runs", "state", "order/o-1", *words)
+        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+        assert "record 5 is corrupt" in done.err
+
+
+# ---------------------------------------------------------------- resolve
+
+
+def test_resolve_applied_goes_on_with_the_result(cli: Any, keeper: Keeper) -> None:
+    """C23: the operator's word is a record; the next life takes the step for done, with its result; nothing is resolved twice."""
+    in_doubt(keeper)
+    words = ("runs", "resolve", "order/o-2", "charge", "--applied", "--evidence", "the bank's list")
+    done = cli(*words, "--result", '{"id": 7}', "-o", "json")
+    assert (done.code, done.json["seq"], done.json["applied"]) == (0, 10, True)
+    with keeper.run("order", id="o-2", ttl=5) as run:
+        assert run.do("charge", pytest.fail) == {"id": 7}
+    again = cli(*words)
+    assert (again.code, again.err.count("\n")) == (2, 1)
+    assert "there is nothing to resolve" in again.err
+
+
+def test_resolve_lifts_a_quarantine(cli: Any, keeper: Keeper) -> None:
+    """A run that is put aside goes on after the word; a run that is not is left as it is."""
+    for _ in range(2):
+        with pytest.raises(RuntimeError), keeper.run("order", id="o-3", ttl=5, restarts=1):
+            raise RuntimeError("early")
+    with pytest.raises(BaseException, match="aside"), keeper.run("order", id="o-3", ttl=5, restarts=1):
+        pass
+    assert cli("runs", "ls", "-o", "json").json[0]["status"] == "quarantined"
+    words = ("runs", "resolve", "order/o-3", "--lift-quarantine", "--evidence", "mended")
+    assert cli(*words).code == 0
+    with keeper.run("order", id="o-3", ttl=5) as run:
+        assert run.do("a", fine, 1) == {"value": 1}
+    assert cli(*words).code == 2
+
+
+def test_resolve_signs_with_the_environments_key(cli: Any, keeper: Keeper) -> None:
+    """A signed run takes only a signed word: without the key it is refused, with it the record is signed."""
+    in_doubt(keeper, signer=signer())
+    words = ("runs", "resolve", "order/o-2", "charge", "--not-applied", "--evidence", "looked")
+    refused = cli(*words)
+    assert refused.code == 2
+    assert "key" in refused.err
+    text = f"ed25519:k1:{'azFrMWsxazFrMWsxazFrMWsxazFrMWsxazFrMWsxazE='}"
+    assert cli(*words, env={"LEASEKEEPER_SIGNING_KEY": text}).code == 0
+    assert cli("runs", "show", "order/o-2", "-o", "json").json["records"][-1]["key_id"] == "k1"
+
+
+# ---------------------------------------------------------------- halt
+
+
+def test_halt_list_unhalt(cli: Any, keeper: Keeper) -> None:
+    """B15: after halt no step begins in its scope, elsewhere it does; it is listed with its reason, and ends by unhalt."""
+    done = cli("halt", "order/*", "--reason", "wrong prices", "-o", "json")
+    assert done.code == 0
+    assert done.json["revision"] > 0
+    with pytest.raises(BaseException, match="halted"):
+        finished(keeper)
+    finished_elsewhere = keeper.run("mail", id="m", ttl=5)
+    with finished_elsewhere as run:
+        run.do("a", fine, 1)
+    (one,) = cli("halt", "--list", "-o", "json").json
+    assert (one["scope"], one["reason"]) == ("order/*", "wrong prices")
+    assert "wrong prices" in cli("halt", "--list").out
+    assert cli("unhalt", "order/*").code == 0
+    assert cli("unhalt", "order/*").code == 1
+    finished(keeper)
+    assert cli("halt", "--list").out == ""
+
+
+# ---------------------------------------------------------------- keygen
+
+
+def test_keygen_keeps_the_private_half(cli: Any, tmp_path: Path) -> None:
+    """A20: the private key goes into a new file of mode 0600 and nowhere else; the public one verifies what it signs."""
+    file = tmp_path / "k.key"
+    done = cli("runs", "keygen", "--out", str(file), "--id", "k9", endpoint="127.0.0.1:9")
+    private = file.read_text().strip()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert done.out.startswith("ed25519-public:k9:")
+    assert private.split(":")[2] not in done.out + done.err
+    again = cli("runs", "keygen", "--out", str(file))
+    assert (again.code, again.err.count("\n")) == (2, 1)
+    assert file.read_text().strip() == private
+    hmac = cli("runs", "keygen", "--kind", "hmac", "--out", str(tmp_path / "h.key"))
+    assert (hmac.code, hmac.out) == (0, "")
+
+
+# ---------------------------------------------------------------- what is wrong
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("runs",), "missing command"),
+        (("runs", "shwo", "a/b"), "did you mean show?"),
+        (("runs", "show"), "RUN"),
+        (("runs", "show", "x"), "RUN='x': expected workflow/id"),
+        (("runs", "show", "a/b/c"), "RUN='a/b/c': expected workflow/id"),
+        (("runs", "show", "a/b\n"), "RUN='a/b\\n': expected"),
+        (("runs", "show", f"a/{'x' * 101}"), "at most 100 characters"),
+        (("runs", "show", "\udcff/b"), "expected"),
+        (("runs", "ls", "a\nb"), "PREFIX='a\\nb'"),
+        (("runs", "explain"), "say RUN, or --file"),
+        (("runs", "explain", "a/b", "--file", "x"), "say RUN, or --file"),
+        (("runs", "explain", "--file", "/nonexistent"), "--file='/nonexistent': expected a file that can be read"),
+        (("runs", "explain", "--file", "/"), "--file='/': expected a file that can be read"),
+        (("runs", "verify", "a/b", "--keys", "/nonexistent"), "--keys='/nonexistent': expected a file"),
+        (("runs", "verify", "a/b", "--keys", __file__), "--keys="),
+        (("runs", "state", "a/b", "--at", "-1"), "--at"),
+        (("runs", "state", "a/b", "--at", "x"), "--at"),
+        (("runs", "resolve", "a/b"), "--evidence"),
+        (("runs", "resolve", "a/b", "--evidence", "x"), "say which STEP"),
+        (("runs", "resolve", "a/b", "s", "--evidence", "x"), "say --applied or --not-applied"),
+        (("runs", "resolve", "a/b", "s", "--applied", "--evidence", " "), "--evidence=' ': expected what you saw"),
+        (("runs", "resolve", "a/b", "s", "--lift-quarantine", "--evidence", "x"), "about the whole run"),
+        (("runs", "resolve", "a/b", "s", "--not-applied", "--result", "1", "--evidence", "x"), "--result goes with"),
+        (
+            ("runs", "resolve", "a/b", "s", "--applied", "--result", "{", "--evidence", "x"),
+            "--result='{': expected JSON",
+        ),
+        (("runs", "prune"), "say RUN"),
+        (("runs", "prune", "a/b"), "say --exported FILE"),
+        (("runs", "prune", "a/b", "--exported", "/nonexistent"), "--exported='/nonexistent': expected a file"),
+        (("runs", "prune", "a/b", "--exported", __file__), "a good export"),
+        (("runs", "prune", "a/b", "--finished-before", "1h", "--exported", "x"), "say RUN"),
+        (("runs", "prune", "--finished-before", "soon", "--exported", "x"), "--finished-before='soon'"),
+        (("runs", "keygen"), "--out"),
+        (("runs", "keygen", "--out", "/nonexistent/k"), "--out='/nonexistent/k': expected a new file"),
+        (("halt",), "say SCOPE"),
+        (("halt", "order/*"), "say --reason"),
+        (("halt", "a*b", "--reason", "x"), "SCOPE='a*b': expected"),
+        (("halt", "order", "--reason", "x"), "SCOPE='order': expected"),
+        (("halt", "*", "--list"), "say SCOPE, or --list"),
+        (("unhalt",), "SCOPE"),
+        (("unhalt", "a/b/c"), "SCOPE='a/b/c': expected"),
+    ],
+)
+def test_wrong_input_is_one_line_and_two(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    """Wrong names, files, numbers and combinations end with 2 and one line in the words that were typed; etcd is not asked."""
+    done = call(*words, endpoint="127.0.0.1:9", namespace="n")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("leasekeeper: ")
+    assert done.err.count("\n") == 1
+    assert "bug in leasekeeper" not in done.err
+    assert said in done.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("runs", "ls"),
+        ("runs", "show", "a/b"),
+        ("runs", "explain", "a/b"),
+        ("runs", "verify", "a/b"),
+        ("runs", "state", "a/b"),
+        ("runs", "resolve", "a/b", "s", "--applied", "--evidence", "x"),
+        ("halt", "a/b", "--reason", "x"),
+        ("halt", "--list"),
+        ("unhalt", "a/b"),
+    ],
+)
+def test_without_etcd(words: tuple[str, ...]) -> None:
+    """When etcd does not answer it is one line and 69, never what was true once."""
+    done = call(*words, endpoint="127.0.0.1:9", namespace="n", env={"LEASEKEEPER_TIMEOUT": "200ms"})
+    assert (done.code, done.out, done.err.count("\n")) == (69, "", 1)
+
+
+def test_a_run_being_worked_on_is_shown_whole(cli: Any, keeper: Keeper) -> None:
+    """While its owner adds records, each look is of one moment: the head names the last record that is shown."""
+    with keeper.run("order", id="o-1", ttl=5) as run:
+        for number in range(20):
+            run.do(f"s-{number}", fine, number)
+            if number % 5 == 0:
+                shown = cli("runs", "show", "order/o-1", "-o", "json").json
+                assert shown["records"][-1]["seq"] == shown["seq"] == 1 + 2 * (number + 1)
+                assert shown["owner"] == "worker-1"
+                assert cli("runs", "verify", "order/o-1").code == 0
+
+
+def test_late_evidence_is_shown(cli: Any, etcd: EtcdServer, namespace: str, raw: RawEtcd) -> None:
+    """What an owner saw after its claim was deleted is shown as a hint, by show and explain; the step stays open."""
+    with server_of(etcd, namespace) as keeper:
+
+        def slow() -> dict[str, int]:
+            for key in raw.claims(namespace):
+                raw.delete(key.key)
+            return {"id": 7}
+
+        with pytest.raises(LeaseLost), keeper.run("order", id="o-1", ttl=5) as run:
+            run.do("charge", slow)
+    shown = until(lambda: cli("runs", "show", "order/o-1", "-o", "json").json["late"])
+    assert [(one["kind"], one["step"], one["data"]["result"]) for one in shown] == [("outcome", "charge", {"id": 7})]
+    told = cli("runs", "explain", "order/o-1").out
+    assert "EVIDENCE THAT CAME TOO LATE" in told
+    assert 'the result {"id": 7}' in told
+    assert "begun, and not known how it ended: 1 step: charge" in told

@@ -1,0 +1,247 @@
+"""`runs explain`: one screen, made of what is recorded and of nothing else, that names the step, the cause and the command."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leasekeeper.cli.runs.explaining import Told, explain
+from leasekeeper.cli.runs.source import Late
+from leasekeeper.protocol.chain import verify_chain
+from leasekeeper.protocol.halt import Halt
+from leasekeeper.protocol.head import Head
+from leasekeeper.protocol.receipt import read_receipt
+from leasekeeper.protocol.run_keys import RunName
+from leasekeeper.protocol.run_look import Facts
+from leasekeeper.protocol.story import KEPT_MAX, Story
+from leasekeeper.records import Claim
+from tests.chains import Author, placed
+from tests.commands import call
+
+STORIES = Path(__file__).resolve().parents[1] / "stories"
+EVIL = "\x1b[31mred\x07 \u202egnp"
+OPENED = {"host": "box", "pid": 77, "previous": None, "restarts": 0}
+INTENT = {"effect": "charge", "helps": "", "idem": "1f" * 16, "args": "", "attempt": 1}
+NAME = RunName("order", "order-42")
+
+
+def told(*records: tuple[str, str, dict[str, Any]], status: str = "running", **facts: Any) -> Told:
+    """An explanation's ground: a run of these records (kind, step, data), behind the one that opened it."""
+    author, story = Author(), Story()
+    author.write("opened", OPENED)
+    for kind, step, data in records:
+        author.write(kind, data, step=step)
+    for stored in author.stored:
+        story.add(read_receipt(stored, "it"))
+    head = Head(seq=len(author.stored), hash=author.prev, status=status)  # type: ignore[arg-type]
+    known = Facts(name=NAME, revision=9, meta=b"m", head=b"h", now=head)
+    verdict = verify_chain(placed(author.stored), head=(head.seq, head.hash))
+    return Told(story, replace(known, **facts), verdict)
+
+
+def text(ground: Told) -> str:
+    """The whole screen."""
+    return "\n".join(explain(ground))
+
+
+# ---------------------------------------------------------------- golden
+
+
+@pytest.mark.checkout
+def test_a_killed_run_is_told_as_ever() -> None:
+    """B3: of a run that kill -9 ended in a step, the screen is just this one: the step, the cause, who held it, what to type."""
+    done = call("runs", "explain", "--file", str(STORIES / "killed_run.jsonl"), endpoint="127.0.0.1:9")
+    assert (done.code, done.err) == (0, "")
+    assert done.out == (STORIES / "killed_run.txt").read_text()
+    assert len(done.out.splitlines()) <= 40
+
+
+@pytest.mark.checkout
+def test_the_same_records_give_the_same_text() -> None:
+    """Nothing in it depends on the moment or the machine: twice the same."""
+    words = ("runs", "explain", "--file", str(STORIES / "killed_run.jsonl"))
+    assert call(*words).out == call(*words, env={"TZ": "Asia/Tokyo", "COLUMNS": "60"}).out
+
+
+# ---------------------------------------------------------------- what is told
+
+
+def test_a_step_in_doubt_has_its_cause_and_its_commands() -> None:
+    """B3: the step, why nobody can tell, what it raised, its key at the callee, and both commands to copy."""
+    ground = told(
+        ("intent", "charge", INTENT),
+        ("raised", "charge", {"applied": None, "intent": 2, "type": "ConnectionError", "text": "reset by peer"}),
+        ("in_doubt", "charge", {"args": "", "intent": 2, "why": "there is no preflight to ask"}),
+        status="in_doubt",
+    )
+    shown = text(ground)
+    assert shown.startswith("run order/order-42 is in doubt: nobody can tell whether 'charge' happened")
+    assert "record 4, in doubt: there is no preflight to ask" in shown
+    assert "record 3: it raised ConnectionError: reset by peer" in shown
+    assert "1f" * 16 in shown
+    assert "leasekeeper runs resolve order/order-42 charge --applied --evidence 'WHAT YOU SAW'" in shown
+    assert "leasekeeper runs resolve order/order-42 charge --not-applied --evidence 'WHAT YOU SAW'" in shown
+
+
+@pytest.mark.parametrize(
+    ("helps", "memo", "expected"),
+    [
+        ("", False, "otherwise it is in doubt, and a person decides"),
+        ("at_most_once dedupes", False, "otherwise it is in doubt, and a person decides"),
+        ("dedupes", False, "called with the same key while the callee remembers that"),
+        ("probe", False, "by what its preflight sees"),
+        ("", True, "will be asked again"),
+    ],
+)
+def test_an_intent_without_an_outcome_and_nobody_there(helps: str, memo: bool, expected: str) -> None:
+    """A killed run that nobody has taken over: the step is named, and what the next life will do about it."""
+    shown = text(told(("before" if memo else "intent", "charge", {**INTENT, "helps": helps})))
+    assert "is not finished, and nobody owns it" in shown
+    assert "left no word of its end: killed, frozen, or cut off" in shown
+    assert f"'charge': {expected}" in shown or expected in shown
+    assert "runs resolve" not in shown
+
+
+def test_a_run_with_an_owner_is_left_alone() -> None:
+    """Somebody is at it: who, and how to look at the claim; no command that would cut in."""
+    owner = Claim("run/order/order-42", "k", 7, 7, 7, 1, holder="worker-1")
+    shown = text(told(("intent", "charge", INTENT), owner=owner))
+    assert "is running: worker-1 owns it" in shown
+    assert "life 1, which began it, holds the run still" in shown
+    assert "leasekeeper show run/order/order-42" in shown
+
+
+def test_halts_come_first_in_what_to_do() -> None:
+    """B15: a run that is halted says by what, by whom and why, and how to lift it, quoted for a shell."""
+    halt = Halt("order/*", "wrong prices", "ops", 1_700_000_000_000, 5)
+    shown = text(told(("intent", "charge", INTENT), halts=(halt,)))
+    assert "order/* is halted since 2023-11-14T22:13:20.000Z by ops: wrong prices" in shown
+    assert "leasekeeper unhalt 'order/*'" in shown
+
+
+def test_a_quarantined_run() -> None:
+    """How many lives in a row got nowhere, their errors, and the command that lets it be tried again."""
+    shown = text(
+        told(
+            ("failed", "", {"type": "KeyError", "text": "'cents'"}),
+            ("quarantined", "", {"restarts": 11}),
+            status="quarantined",
+        )
+    )
+    assert "is quarantined" in shown
+    assert "the block around the steps: KeyError: 'cents'" in shown
+    assert "runs resolve order/order-42 --lift-quarantine --evidence" in shown
+
+
+def test_a_conflict_and_a_drift() -> None:
+    """What somebody else has done, and what does not hold any more, are told with their records."""
+    shown = text(
+        told(("conflict", "charge", {"args": "", "pre": None}), ("drift", "mail", {"accepted": False, "outcome": 2}))
+    )
+    assert "somebody else had applied it" in shown
+    assert "record 3: what step 'mail' did does not hold any more" in shown
+    assert "runs resolve order/order-42 charge --applied" in shown
+
+
+def test_late_evidence_is_a_hint() -> None:
+    """What came too late is shown under words that say what it is worth; what of it cannot be read is said."""
+    author = Author()
+    late = read_receipt(author.write("outcome", {"result": {"id": 7}}, step="charge", seq=2), "it")
+    ground = replace(told(("intent", "charge", INTENT)), lates=(Late(2, late), Late(3, None, "it is no receipt")))
+    shown = text(ground)
+    assert "EVIDENCE THAT CAME TOO LATE (a hint: nothing follows from it)" in shown
+    assert 'outcome: the result {"id": 7}' in shown
+    assert "about record 3: it cannot be read: it is no receipt" in shown
+
+
+def test_partial_notes_are_shown_and_not_used() -> None:
+    """B22: what was noted on the way is told as a note; the step stays open, whatever the note says."""
+    ground = told(("before", "ask", INTENT), ("note", "ask", {"partial": "The answer is"}))
+    shown = text(ground)
+    assert "NOTES (never a result)" in shown
+    assert 'step \'ask\': {"partial": "The answer is"}' in shown
+    assert ground.story.steps["ask"].state == "intent"
+
+
+def test_an_operators_word_is_told() -> None:
+    """Who said what about a step, on what evidence."""
+    shown = text(
+        told(("intent", "charge", INTENT), ("resolved", "charge", {"applied": True, "evidence": "the bank's list"}))
+    )
+    assert "step 'charge' was applied: \"the bank's list\"" in shown
+    assert "done: 1 step: charge" in shown
+
+
+def test_records_that_cannot_be_trusted_come_before_all() -> None:
+    """A5: where the chain is broken no resolve is offered; the record is named, and how to look further."""
+    ground = told(("intent", "charge", INTENT), ("in_doubt", "charge", {"why": "x"}))
+    author = Author()
+    author.write("opened", OPENED)
+    broken = replace(ground, verdict=verify_chain(placed(author.stored), head=(3, "0" * 64)))
+    shown = text(broken)
+    assert "cannot be trusted: its records are not what was written" in shown
+    assert "record 2 was cut off" in shown
+    assert "runs resolve" not in shown
+    assert "leasekeeper runs verify order/order-42 --keys FILE --anchor FILE --export FILE" in shown
+
+
+def test_nothing_recorded_and_pruned() -> None:
+    """A run that is not there, and one that was, are told apart."""
+    none = Told(Story(), Facts(name=NAME, revision=1), verify_chain([]))
+    assert "nothing is recorded of it" in text(none)
+    assert "was pruned" in text(replace(none, facts=replace(none.facts, tomb=b"t")))
+
+
+# ---------------------------------------------------------------- what cannot deceive it
+
+
+def test_nothing_that_was_stored_acts_on_a_terminal() -> None:
+    """Escapes, bells and marks of direction in names, errors, reasons and results show as escapes."""
+    halt = Halt(f"order/{EVIL}*", EVIL, EVIL, 0, 5)
+    ground = told(
+        ("intent", EVIL, {**INTENT, "effect": EVIL, "helps": EVIL, "idem": EVIL}),
+        ("raised", EVIL, {"applied": None, "type": EVIL, "text": EVIL}),
+        ("in_doubt", EVIL, {"why": EVIL}),
+        ("note", "", {"x": EVIL}),
+        ("resolved", EVIL, {"applied": True, "evidence": EVIL}),
+        ("failed", "", {"type": EVIL, "text": EVIL}),
+        halts=(halt,),
+    )
+    for line in explain(ground):
+        assert line.isprintable(), line
+
+
+@pytest.mark.parametrize("data", [{}, {"why": 7}, {"helps": [], "effect": None, "idem": {}}, {"type": 1, "text": []}])
+@pytest.mark.parametrize(
+    "kind",
+    ["opened", "intent", "outcome", "raised", "conflict", "in_doubt", "resolved", "failed", "quarantined", "drift"],
+)
+def test_odd_records_do_not_stop_it(kind: str, data: dict[str, Any]) -> None:
+    """Records that lack what their kind has, or have it in another form, are passed over: the rest is told."""
+    shown = text(told(("intent", "charge", INTENT), (kind, "odd", data)))
+    assert "'charge'" in shown
+
+
+def test_it_stays_one_screen() -> None:
+    """However many lives, steps and errors there were, it has an end, and says how much it leaves out."""
+    many: list[tuple[str, str, dict[str, Any]]] = []
+    for number in range(200):
+        many.append(("opened", "", {**OPENED, "previous": {"life": "x", "token": "7"}}))
+        many.append(("intent", f"step-{number}", INTENT))
+        many.append(("raised", f"step-{number}", {"applied": None, "type": "E", "text": "x"}))
+        many.append(("in_doubt", f"step-{number}", {"why": "x"}))
+        many.append(("note", "", {"n": number}))
+    ground = told(*many)
+    lines = explain(ground)
+    assert len(lines) <= 75
+    assert any("195 more" in line for line in lines)
+    assert len(ground.story.errors) == KEPT_MAX
+
+
+def test_names_that_look_like_options() -> None:
+    """A run or step that begins with a dash stands where it cannot be taken for an option."""
+    ground = told(("intent", "-rf", INTENT), ("in_doubt", "-rf", {"why": "x"}))
+    assert "runs resolve --applied --evidence 'WHAT YOU SAW' -- order/order-42 -rf" in text(ground)
