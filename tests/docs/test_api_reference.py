@@ -15,7 +15,7 @@ from leasekeeper.runs.options import Asked
 from leasekeeper.runs.run import Checkpoint, Phase
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/api.md").read_text(encoding="utf-8")
-CODE = re.compile(r"`[^`]+`|^```.*?^```", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^```.*?^```|`[^`]+`", re.MULTILINE | re.DOTALL)
 WORDS = set(re.findall(r"\w+", " ".join(CODE.findall(PAGE))))
 
 
