@@ -46,6 +46,8 @@ PREFLIGHTS_MAX = 5
 # How long etcd's size is believed.
 SPACE_S = 5.0
 READ_S = 10.0
+# How long it is tried to record that a call was not made, once its caller was interrupted.
+INTERRUPTED_S = 2.0
 # Between two looks at a postcondition that may still come true.
 SETTLE_S = 0.2
 
@@ -139,14 +141,17 @@ def adopt(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen: O
 def _ready(
     life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen_s: float, *, alone: bool
 ) -> Conduct[tuple[float, Observed | None]]:
-    """Until the call may be made; see `_come_to_the_gate`. What fails before the first call surely applied nothing."""
+    """Until the call may be made; see `_come_to_the_gate`.
+
+    What fails before the first call, or is interrupted, surely applied nothing: that is recorded, so that nobody is in doubt.
+    """
     try:
         if life.drained and life.anchor is not None:
             yield Invoke(life.anchor, "anchor")
         return (yield from _come_to_the_gate(life, spec, calls, pointer, seen_s))
-    except Conflict:
-        raise  # it is recorded
-    except Exception as error:
+    except (Conflict, StopWork, GeneratorExit):
+        raise  # it is recorded; or nothing can be any more
+    except BaseException as error:  # also Ctrl-C, and a cancelled task that has waited here for its lease
         yield from _raised(life, spec, pointer, error, applied=False if alone else None, asking="preflight")
         raise
 
@@ -204,7 +209,9 @@ def _raised(
     data = plain({"applied": applied, "asking": asking, "intent": pointer.intent, **outcomes.error_text(error)})
     made = draft(life, spec, "raised", data)
     turned = pointer if applied is None else pointer.turned("cleared")
-    entry = Entry(made, puts=lambda _: (put(key, turned),), expects=((key, pointer.mod_revision),))
+    # Who was interrupted wants to end.
+    until = None if isinstance(error, (Exception, StopWork)) else log.ctx.now() + INTERRUPTED_S
+    entry = Entry(made, puts=lambda _: (put(key, turned),), expects=((key, pointer.mod_revision),), until=until)
     try:
         yield Talk(append(log, entry), "raised")
     except Unexpected:

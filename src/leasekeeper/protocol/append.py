@@ -29,6 +29,7 @@ __all__ = ["Appended", "Entry", "Fenced", "Line", "Log", "Unexpected", "append",
 
 # How long a transaction is tried before it is asked whether trying still makes sense.
 SPELL_S = 10.0
+SPELL_MIN_S = 0.5
 # Why a transaction was refused is told by its reply, and each time something of it is settled; more often is no race.
 TRIES_MAX = 100
 # Between two looks at whether a full etcd takes evidence again.
@@ -81,8 +82,7 @@ def _serve(log: Log) -> Plan[None]:
             if not built.entries:
                 return
             log.under_way = built
-        unseen = partial(_unseen, built)
-        until = log.ctx.now() + SPELL_S
+        unseen, until = partial(_unseen, built), _spell_ends_at(log, built)
         try:
             reply = yield from persist(TXN, built.request, now=log.ctx.now, until=until, on_unknown=unseen, strict=True)
         except Fault as fault:
@@ -100,6 +100,13 @@ def _serve(log: Log) -> Plan[None]:
         tries += 1
     text = f"others write to {log.run} again and again"
     fail(log, log.line.waiting(), Fault(Kind.RETRY, text=text, operation="Txn"))
+
+
+def _spell_ends_at(log: Log, built: Built) -> float:
+    """When it is asked whether trying still makes sense: not later than anybody still wants what is sent."""
+    now_s = log.ctx.now()
+    wanted = [now_s + SPELL_S if entry.until is None else entry.until for entry in built.entries]
+    return min(now_s + SPELL_S, max(now_s + SPELL_MIN_S, *wanted))
 
 
 def patiently(log: Log, request: pb.TxnRequest) -> Plan[pb.TxnResponse]:
