@@ -42,8 +42,8 @@ class NotApplied(Exception):
 class RunHalted(StopWork):
     """An operator has halted RUN: stop, and begin no step until they lift it: `leasekeeper unhalt SCOPE`.
 
-    ``scope`` is what was halted and covers this run, ``reason`` and ``by`` are the operator's words; ``step`` is the step that
-    was not begun ("" when it was none). What was recorded stays.
+    ``scope`` is what was halted and covers this run, ``reason`` and ``by`` are the operator's words, ``at_ms`` is when, by the
+    operator's wall clock (0: not known); ``step`` is the step that was not begun ("" when it was none). What was recorded stays.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class RunHalted(StopWork):
         scope: str = "",
         reason: str = "",
         by: str = "",
+        at_ms: int = 0,
     ) -> None:
         super().__init__(_said(type(self), message, run=run, scope=scope))
         self.run = run
@@ -62,6 +63,7 @@ class RunHalted(StopWork):
         self.scope = scope
         self.reason = reason
         self.by = by
+        self.at_ms = at_ms
 
 
 class InDoubt(StopWork):
@@ -247,10 +249,10 @@ class RunRewound(FixIt):
 
 
 class AnchorSkewed(FixIt):
-    """An anchor remembers other records than etcd holds: find out which of the two was changed before any run goes on.
+    """A record's time cannot be right by the clock of an anchor: set the clocks of both machines right.
 
-    ``anchor`` names the anchor, ``have`` is the hash of the record in etcd and ``known`` the one that the anchor remembers, both
-    in hex, of record ``seq``.
+    ``anchor`` names the anchor; ``have`` is the hash of record ``seq``, whose time it is, and ``known`` that of the one before it
+    which the anchor remembers, both in hex.
     """
 
     def __init__(

@@ -104,7 +104,7 @@ FULL = [
     ConfigError(field="ttl", value=0, expected="more"),
     AuthError("no", user="u", denied=True, operation="Txn"),
     StoreRewound("back", seen=9, now=4),
-    RunHalted("halted", run="wf/id", step="charge", scope="wf", reason="audit", by="ann"),
+    RunHalted("halted", run="wf/id", step="charge", scope="wf", reason="audit", by="ann", at_ms=1),
     InDoubt("who knows", run="wf/id", step="charge", seq=3, why="no key"),
     Quarantined("again", run="wf/id", restarts=5),
     StaleCheckpoint("changed", run="wf/id", name="state", expected=7, found=9),

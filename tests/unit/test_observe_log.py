@@ -13,12 +13,17 @@ from leasekeeper import Loss, State
 from leasekeeper.observe import (
     Acquired,
     AcquireFailed,
+    AlertGiven,
     BeatMissed,
     CleanupFailed,
     Dropped,
     Event,
     Released,
+    RunEnded,
+    RunOpened,
+    RunQuarantined,
     StateChanged,
+    StepPassed,
 )
 from leasekeeper.observe.log import log_event
 
@@ -49,6 +54,17 @@ EVENTS: list[tuple[Event, int, str]] = [
     (BeatMissed(0xABC, 1, "h:1", "reset", 2.0), logging.WARNING, "lease abc missed at h:1, 1 in a row, 2.000 s after"),
     (Dropped("a/b", "c1"), logging.WARNING, "'a/b' was dropped without a release"),
     (CleanupFailed("a claim", "etcd is away"), logging.WARNING, "could not remove a claim"),
+    (RunOpened("o/1", 7, "c1", "begun", 0), logging.INFO, "run o/1: begun (token 7)"),
+    (RunOpened("o/1", 7, "c1", "resumed", 3), logging.INFO, "resumed (token 7), after 3 lives without a step done"),
+    (RunEnded("o/1", 7, "c1", "in_doubt", 2.0), logging.INFO, "run o/1: in doubt after 2.000 s"),
+    (RunQuarantined("o/1", 11), logging.WARNING, "run o/1 was put aside: 11 lives in a row did no step"),
+    (StepPassed("o/1", "s", "do", "called", True), logging.INFO, "run o/1, step 's': called, not for the first time"),
+    (StepPassed("o/1", "s", "do", "replayed"), logging.DEBUG, "run o/1, step 's': replayed"),
+    (StepPassed("o/1", "s", "do", "done"), logging.DEBUG, "run o/1, step 's': done"),
+    (StepPassed("o/1", "s", "do", "halted"), logging.WARNING, "run o/1, step 's': halted"),
+    (StepPassed("o/1", "s", "do", "in_doubt"), logging.WARNING, "run o/1, step 's': in doubt"),
+    (AlertGiven("o/1", "s", "drift", True), logging.DEBUG, "run o/1: the alert (drift) was passed on"),
+    (AlertGiven("o/1", "s", "drift", False), logging.WARNING, "run o/1: the alert (drift) could not be passed on"),
 ]
 
 
@@ -77,7 +93,7 @@ def test_facts_are_attributes_that_json_can_carry(caplog: pytest.LogCaptureFixtu
         else:
             key = name if name == "lease_id" else f"lease_{name}"
             texts = {"lease_id": f"{value:x}" if name == "lease_id" else "", "token": str(value)}
-            assert facts[key] == texts.get(name, value.value if isinstance(value, State) else value)
+            assert facts.get(key) == texts.get(name, value.value if isinstance(value, State) else value)
 
 
 def test_numbers_that_json_readers_may_round_are_text(caplog: pytest.LogCaptureFixture) -> None:

@@ -16,12 +16,17 @@ from leasekeeper import Loss, Misuse, State
 from leasekeeper.observe import (
     Acquired,
     AcquireFailed,
+    AlertGiven,
     BeatMissed,
     CleanupFailed,
     Dropped,
     Event,
     Released,
+    RunEnded,
+    RunOpened,
+    RunQuarantined,
     StateChanged,
+    StepPassed,
 )
 from leasekeeper.observe.metrics import METRICS, Kind, Metric, Metrics, opentelemetry, prometheus
 
@@ -137,7 +142,48 @@ def test_names_are_labels_only_on_demand() -> None:
     assert sums.sums[("held", "a")] == 1
 
 
+def passed(what: str, **more: object) -> StepPassed:
+    """Something that became of a step."""
+    return StepPassed("order/42", "charge", "do", what, **more)  # type: ignore[arg-type]
+
+
+OF_RUNS: list[tuple[Event, dict[tuple[str, ...], float]]] = [
+    (RunOpened("order/42", 7, "c1", "resumed", 2), {("runs.opened", "order", "resumed"): 1}),
+    (RunEnded("order/42", 7, "c1", "finished", 1.5), {("runs.ended", "order", "finished"): 1}),
+    (RunQuarantined("order/42", 11), {("runs.quarantined", "order"): 1}),
+    (passed("called", window_s=0.1), {("calls", "order", "do"): 1, ("call.window", "order", "do"): 1}),
+    (
+        passed("called", repeated=True),
+        {("calls", "order", "do"): 1, ("calls.repeated", "order", "do"): 1, ("call.window", "order", "do"): 1},
+    ),
+    (passed("done", took_s=2.0), {("call.duration", "order", "do"): 1}),
+    (passed("replayed"), {("calls.saved", "order", "do", "replayed"): 1}),
+    (passed("adopted"), {("calls.saved", "order", "do", "adopted"): 1}),
+    (passed("conflict"), {("conflicts", "order"): 1}),
+    (passed("drift"), {("drifts", "order"): 1}),
+    (passed("in_doubt"), {("doubts", "order"): 1}),
+    (passed("halted"), {("halts.met", "order"): 1}),
+    (passed("halted", halt_s=0.2), {("halts.met", "order"): 1, ("halt.delay", "order"): 1}),
+    (AlertGiven("order/42", "charge", "in_doubt", True), {("alerts", "in_doubt", "passed_on"): 1}),
+    (AlertGiven("order/42", "", "quarantined", False), {("alerts", "quarantined", "failed"): 1}),
+]
+
+
+@pytest.mark.parametrize(("event", "sums"), OF_RUNS, ids=lambda value: type(value).__name__)
+def test_runs_are_counted(event: Event, sums: dict[tuple[str, ...], float]) -> None:
+    """A15, A16, B16: what became of runs and steps is counted by workflow, and by nothing that is without number."""
+    assert sums_of(event) == sums
+
+
+def test_workflows_are_labels_up_to_a_bound() -> None:
+    """A program that makes names of workflows out of anything gets a hundred labels, and one for the rest."""
+    found = sums_of(*(RunOpened(f"w{number}/1", 7, "c", "begun", 0) for number in range(1000)))
+    assert len(found) == 101
+    assert found[("runs.opened", "other", "begun")] == 900
+
+
 EVERYTHING: list[Event] = [
+    *(event for event, _ in OF_RUNS),
     acquired(),
     acquired("c2"),
     turned(State.SUSPENDED, "c2"),
@@ -165,6 +211,10 @@ def test_prometheus() -> None:
         'leasekeeper_lost_total{name="",reason="revoked"} 1.0',
         'leasekeeper_beats_missed_total{endpoint="h:1"} 1.0',
         "leasekeeper_cleanups_failed_total 1.0",
+        'leasekeeper_calls_saved_total{how="replayed",kind="do",workflow="order"} 1.0',
+        'leasekeeper_call_window_seconds_bucket{kind="do",le="0.1",workflow="order"} 2.0',
+        'leasekeeper_halt_delay_seconds_count{workflow="order"} 1.0',
+        'leasekeeper_alerts_total{kind="in_doubt",outcome="passed_on"} 1.0',
     ]:
         assert line in text.splitlines()
 

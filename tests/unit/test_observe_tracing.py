@@ -12,7 +12,17 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from leasekeeper import Loss, Misuse, State
-from leasekeeper.observe import Acquired, AcquireFailed, Dropped, Event, Released, StateChanged
+from leasekeeper.observe import (
+    Acquired,
+    AcquireFailed,
+    Dropped,
+    Event,
+    Released,
+    RunEnded,
+    RunOpened,
+    StateChanged,
+    StepPassed,
+)
 from leasekeeper.observe.tracing import Tracing
 
 
@@ -102,3 +112,26 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(Misuse, match="opentelemetry-api"):
         Tracing()
+
+
+OPENED = RunOpened("order/42", 7, "c1", "resumed", 1)
+CALLED = StepPassed("order/42", "charge", "do", "called", True, 0.5, claim="c1")
+
+
+@pytest.mark.parametrize(
+    ("end", "error"), [("finished", False), ("left", False), ("failed", True), ("in_doubt", True), ("lost", True)]
+)
+def test_a_life_of_a_run_is_a_span(traces: Traces, end: str, error: bool) -> None:
+    """It tells which life it is, what became of each step, and how it ended; nothing is left of it afterwards."""
+    traces.tell(OPENED, CALLED, RunEnded("order/42", 7, "c1", end, 1.0), CALLED)  # type: ignore[arg-type]
+    span = traces.spans()["leasekeeper.run"]
+    assert [attribute(span, name) for name in ("run", "token", "how", "end")] == ["order/42", 7, "resumed", end]
+    (called,) = span.events
+    assert (called.name, (called.attributes or {})["leasekeeper.window_s"]) == ("called", 0.5)
+    assert (span.status.status_code is StatusCode.ERROR) is error
+
+
+def test_a_run_whose_lease_was_dropped_has_ended(traces: Traces) -> None:
+    """A run that nobody left properly has a span all the same."""
+    traces.tell(OPENED, Dropped("run/order/42", "c1"))
+    assert attribute(traces.spans()["leasekeeper.run"], "end") == "dropped"

@@ -1,4 +1,4 @@
-"""Being told what happens to leases: for logs, metrics, traces, and whatever else.
+"""Being told what happens to leases and runs: for logs, metrics, traces, and whatever else.
 
 An observer is a callable that takes one event. Events are frozen records of facts, with times in seconds. `add` one and it
 is told about every keeper of the process until it is removed::
@@ -7,15 +7,15 @@ is told about every keeper of the process until it is removed::
 
     observe.add(print)
 
-`Acquired`, `AcquireFailed` and `Released` are told on the thread or event loop that acquired or released, before the call
-returns, so that an observer sees the caller's context; it must be quick and must not block. Everything else is told on a
-thread of its own, in order, and may come late: nothing that an observer does holds up a heartbeat. An exception that it raises
-is logged and goes no further.
+`Acquired`, `AcquireFailed` and `Released`, and whatever is told of runs, are told on the thread or event loop in which it
+happens, before the call returns, so that an observer sees the caller's context; it must be quick and must not block. Everything
+else is told on a thread of its own, in order, and may come late: nothing that an observer does holds up a heartbeat. An
+exception that it raises is logged and goes no further.
 
 ========================  ===================================================================
 `observe.log`             logs each event; added by default
 `observe.metrics`         counters, gauges and histograms, for Prometheus and OpenTelemetry
-`observe.tracing`         spans for acquiring and holding, for OpenTelemetry
+`observe.tracing`         spans for acquiring, holding and runs, for OpenTelemetry
 ========================  ===================================================================
 """
 
@@ -29,12 +29,16 @@ from leasekeeper.runtime.core import observers
 from leasekeeper.runtime.events import (
     Acquired,
     AcquireFailed,
+    AlertGiven,
     BeatMissed,
     CleanupFailed,
     Dropped,
     Event,
     Observer,
     Released,
+    RunEnded,
+    RunOpened,
+    RunQuarantined,
     StateChanged,
     StepPassed,
 )
@@ -42,12 +46,16 @@ from leasekeeper.runtime.events import (
 __all__ = [
     "AcquireFailed",
     "Acquired",
+    "AlertGiven",
     "BeatMissed",
     "CleanupFailed",
     "Dropped",
     "Event",
     "Observer",
     "Released",
+    "RunEnded",
+    "RunOpened",
+    "RunQuarantined",
     "StateChanged",
     "StepPassed",
     "add",

@@ -42,6 +42,11 @@ class Holds(Generic[T]):
         """What is kept about a claim."""
         return self._values.get(claim)
 
+    def pop(self, claim: str) -> T | None:
+        """What was kept about a claim, which is over, where nothing can be told before its beginning."""
+        with self._lock:
+            return self._values.pop(claim, None)
+
     def end(self, claim: str) -> T | None:
         """What was kept about a claim, which is over."""
         with self._lock:

@@ -8,10 +8,12 @@ show it): as numbers they may be larger than readers of JSON can tell apart.
 ========  ==========================================================================================
 ERROR     a lease was lost
 WARNING   a lease is suspended; beats are missing (the 1st, 2nd, 4th, 8th … in a row); a lease was
-          dropped without a release; a clean-up was given up
+          dropped without a release; a clean-up was given up; a step met a conflict, a drift or a halt, or
+          is in doubt; a run was put aside; an alert could not be passed on
 INFO      acquired, released, proven again; held because its key is gone, of which the reason follows;
-          lost because the keeper was closed
-DEBUG     not acquired (the caller has the error); the other missing beats
+          lost because the keeper was closed; a run began or ended here, a step is called or was adopted
+DEBUG     not acquired (the caller has the error); the other missing beats; a step is done, or was before;
+          an alert was passed on (what it said is an ERROR of its own)
 ========  ==========================================================================================
 """
 
@@ -26,16 +28,20 @@ from leasekeeper.protocol.authority import Loss, State
 from leasekeeper.runtime.events import (
     Acquired,
     AcquireFailed,
+    AlertGiven,
     BeatMissed,
     CleanupFailed,
     Dropped,
     Released,
+    RunEnded,
+    RunOpened,
+    RunQuarantined,
     StateChanged,
     StepPassed,
 )
 
 if TYPE_CHECKING:
-    from leasekeeper.runtime.events import Event
+    from leasekeeper.runtime.events import Event, OfRuns
 
 __all__ = ["log_event"]
 
@@ -47,8 +53,10 @@ LEVELS: dict[type[Event], int] = {
     AcquireFailed: logging.DEBUG,
     Released: logging.INFO,
     Dropped: logging.WARNING,
-    StepPassed: logging.INFO,
     CleanupFailed: logging.WARNING,
+    RunOpened: logging.INFO,
+    RunEnded: logging.INFO,
+    RunQuarantined: logging.WARNING,
 }
 
 
@@ -70,12 +78,18 @@ def _level(event: Event) -> int:
         case BeatMissed(in_a_row=in_a_row):
             # An outage is told again and again, but not with every beat.
             return logging.DEBUG if in_a_row & (in_a_row - 1) else logging.WARNING
+        case StepPassed(what=("done" | "replayed")) | AlertGiven(passed_on=True):
+            return logging.DEBUG
+        case StepPassed(what=("conflict" | "drift" | "in_doubt" | "halted")) | AlertGiven():
+            return logging.WARNING
     return logging.INFO
 
 
 def _text(event: Event) -> tuple[Any, ...]:
     """The message and its arguments."""
     match event:
+        case StepPassed() | RunOpened() | RunEnded() | RunQuarantined() | AlertGiven():
+            return _of_run(event)
         case Acquired():
             return "acquired %r (token %d) after %.3f s", event.name, event.token, event.waited_s
         case AcquireFailed():
@@ -90,11 +104,25 @@ def _text(event: Event) -> tuple[Any, ...]:
             return text, event.lease_id, event.endpoint or "?", event.in_a_row, event.proof_age_s, event.why
         case Dropped():
             return ("the lease on %r was dropped without a release: its claim is given up", event.name)
-        case StepPassed():
-            tail = ", not for the first time" if event.repeated else ""
-            return "run %s, step %r: %s%s", event.run, event.step, event.what, tail
         case CleanupFailed():
             return "could not remove %s, which goes when its lease runs out: %s", event.what, event.why
+
+
+def _of_run(event: OfRuns) -> tuple[Any, ...]:
+    match event:
+        case StepPassed():
+            tail = ", not for the first time" if event.repeated else ""
+            return "run %s, step %r: %s%s", event.run, event.step, event.what.replace("_", " "), tail
+        case RunOpened():
+            tail = f", after {event.restarts} lives without a step done" if event.restarts > 1 else ""
+            return "run %s: %s (token %d)%s", event.run, event.how, event.token, tail
+        case RunEnded():
+            return "run %s: %s after %.3f s", event.run, event.how.replace("_", " "), event.lived_s
+        case RunQuarantined():
+            return "run %s was put aside: %d lives in a row did no step", event.run, event.restarts
+        case AlertGiven():
+            what = "was passed on" if event.passed_on else "could not be passed on"
+            return f"run %s: the alert (%s) {what}", event.run, event.kind
 
 
 def _change(event: StateChanged) -> tuple[Any, ...]:

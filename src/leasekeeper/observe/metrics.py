@@ -1,4 +1,4 @@
-"""Metrics of leases, for Prometheus, OpenTelemetry, or instruments of your own.
+"""Metrics of leases and runs, for Prometheus, OpenTelemetry, or instruments of your own.
 
 ::
 
@@ -20,22 +20,42 @@ metric                               kind        labels              what it tel
 ``leasekeeper.lost``                 counter     name, reason        leases lost
 ``leasekeeper.beats.missed``         counter     endpoint            heartbeats late or failed
 ``leasekeeper.cleanups.failed``      counter                         keys left to run out with their lease
+``leasekeeper.runs.opened``          counter     workflow, how       lives of runs that began: ``begun``, ``resumed``, or
+                                                                     ``read``, of one that was finished before
+``leasekeeper.runs.ended``           counter     workflow, how       lives that ended: ``finished``, ``failed``, ``halted``,
+                                                                     ``in_doubt``, ``lost``, ``left``, ``read``
+``leasekeeper.runs.quarantined``     counter     workflow            runs put aside
+``leasekeeper.calls``                counter     workflow, kind      effects (``do``) and memos that were called
+``leasekeeper.calls.repeated``       counter     workflow, kind      of those, not for the first time
+``leasekeeper.calls.saved``          counter     workflow, kind,     calls not made: ``replayed`` from the record, or
+                                                 how                 ``adopted`` because the outside world shows the effect
+``leasekeeper.call.window``          histogram   workflow, kind      from the preflight, or else the asking, to the call
+``leasekeeper.call.duration``        histogram   workflow, kind      how long calls took whose outcome is recorded
+``leasekeeper.conflicts``            counter     workflow            steps that somebody else had applied
+``leasekeeper.drifts``               counter     workflow            steps whose postcondition no longer holds
+``leasekeeper.doubts``               counter     workflow            steps of which nobody can tell what became of them
+``leasekeeper.halts.met``            counter     workflow            steps that a halt kept from being begun
+``leasekeeper.halt.delay``           histogram   workflow            from a halt to the first step that it kept from being
+                                                                     begun, in lives under way; by two wall clocks
+``leasekeeper.alerts``               counter     kind, outcome       alerts ``passed_on`` or ``failed``
 ===================================  ==========  ==================  ===================================================
 
 Prometheus spells them ``leasekeeper_acquire_duration_seconds`` and ``leasekeeper_lost_total``. The label ``name`` is empty
-unless `Metrics` is told how to make one: names may be without number, and labels must not be.
+unless `Metrics` is told how to make one: names may be without number, and labels must not be. No label tells a run or a step;
+``workflow`` tells the first hundred workflows that it sees, and ``other`` for further ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from leasekeeper.clock import boottime
 from leasekeeper.errors import Misuse
 from leasekeeper.observe.holds import Holds
+from leasekeeper.observe.instruments import Kind, Metric
+from leasekeeper.observe.of_runs import METRICS_OF_RUNS, OfRuns
 from leasekeeper.protocol.authority import State
 from leasekeeper.runtime.events import (
     Acquired,
@@ -53,23 +73,6 @@ if TYPE_CHECKING:
 __all__ = ["METRICS", "Instruments", "Kind", "Metric", "Metrics", "opentelemetry", "prometheus"]
 
 
-class Kind(Enum):
-    """What a metric is."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    HISTOGRAM = "histogram"
-
-
-class Metric(NamedTuple):
-    """One metric. Histograms are in seconds."""
-
-    name: str
-    kind: Kind
-    labels: tuple[str, ...]
-    about: str
-
-
 ACQUIRE = Metric("leasekeeper.acquire.duration", Kind.HISTOGRAM, ("name", "outcome"), "How long acquiring took")
 HOLD = Metric("leasekeeper.hold.duration", Kind.HISTOGRAM, ("name", "end"), "How long leases were held")
 HELD = Metric("leasekeeper.held", Kind.GAUGE, ("name",), "Leases held now")
@@ -79,11 +82,11 @@ LOST = Metric("leasekeeper.lost", Kind.COUNTER, ("name", "reason"), "Leases lost
 MISSED = Metric("leasekeeper.beats.missed", Kind.COUNTER, ("endpoint",), "Heartbeats late or failed")
 CLEANUPS = Metric("leasekeeper.cleanups.failed", Kind.COUNTER, (), "Keys left to run out with their lease")
 
-METRICS = (ACQUIRE, HOLD, HELD, SUSPENDED, SUSPENSIONS, LOST, MISSED, CLEANUPS)
+METRICS = (ACQUIRE, HOLD, HELD, SUSPENDED, SUSPENSIONS, LOST, MISSED, CLEANUPS, *METRICS_OF_RUNS)
 """Every metric there is."""
 
 # From one round trip to a working day.
-BUCKETS_S = (0.002, 0.005, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3600.0, 28800.0)
+BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3600.0, 28800.0)
 
 
 class Instruments(Protocol):
@@ -113,6 +116,7 @@ class Metrics:
         self._instruments = instruments
         self._label = name_label or (lambda _: "")
         self._holds: Holds[_Held] = Holds()
+        self._of_runs = OfRuns(self._add)
 
     def __call__(self, event: Event) -> None:
         """Take one event in."""
@@ -135,6 +139,8 @@ class Metrics:
                 self._add(MISSED, 1, endpoint=event.endpoint)
             case CleanupFailed():
                 self._add(CLEANUPS, 1)
+            case _:
+                self._of_runs(event)
 
     def _add(self, metric: Metric, value: float, **labels: str) -> None:
         self._instruments.add(metric, value, labels)

@@ -24,7 +24,7 @@ from leasekeeper.protocol.pointer import read_pointer
 from leasekeeper.protocol.receipt import plain
 from leasekeeper.protocol.recorded import outcome_of
 from leasekeeper.protocol.stop import conflict, doubt
-from leasekeeper.run_errors import Conflict, NotApplied, StaleCheckpoint
+from leasekeeper.run_errors import Conflict, NotApplied, RunHalted, StaleCheckpoint
 from leasekeeper.run_records import Observed
 
 if TYPE_CHECKING:
@@ -92,7 +92,12 @@ def intend(life: Incarnation, spec: Spec, pointer: Pointer, seen: Observed | Non
         intent=True,
         size=len(made.data),
     )
-    appended = yield Talk(append(log, entry), kind)
+    try:
+        appended = yield Talk(append(log, entry), kind)
+    except RunHalted as halted:
+        age_s = log.ctx.wall() - halted.at_ms / 1000 if halted.at_ms else None
+        yield Tell("halted", spec.key, spec.kind, halt_s=age_s)
+        raise
     return outcomes.moved(pointer.begun(appended.seq), appended.revision)
 
 
@@ -257,6 +262,8 @@ def record_outcome(
     except (Fenced, Fault):
         yield from _late(log, pointer, made())
         raise
+    if not adopted:
+        yield Tell("done", spec.key, spec.kind, took_s=ms / 1000)
     if life.anchor is not None:
         yield Invoke(life.anchor, "anchor")
     if refused is not None:

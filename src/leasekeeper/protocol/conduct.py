@@ -40,13 +40,19 @@ class Gate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Tell observers of a step: ``window_s`` is the time from the preflight, or the intent, to the call."""
+    """Tell observers of a step.
 
-    what: Literal["called", "replayed", "adopted", "conflict", "drift", "in_doubt"]
+    ``window_s`` is the time from the preflight, or else from when the step was asked for, to the call; ``took_s`` that of the call;
+    ``halt_s`` is how old the halt is that was met, by two wall clocks, None where that is not known.
+    """
+
+    what: Literal["called", "done", "replayed", "adopted", "conflict", "drift", "in_doubt", "halted"]
     step: str
     kind: str
     repeated: bool = False
     window_s: float = 0.0
+    took_s: float = 0.0
+    halt_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,9 @@ def _see_halts(log: Log, built: Built, reply: pb.TxnResponse) -> tuple[list[Halt
 
 
 def _halted(log: Log, entry: Entry, found: Halt) -> RunHalted:
-    return RunHalted(run=log.run, step=entry.draft.step, scope=found.scope, reason=found.reason, by=found.by)
+    return RunHalted(
+        run=log.run, step=entry.draft.step, scope=found.scope, reason=found.reason, by=found.by, at_ms=found.at_ms
+    )
 
 
 def _ended(log: Log, reply: pb.TxnResponse) -> BaseException | None:

@@ -239,7 +239,9 @@ class AsyncRunning(EnteredAsync):
         lease = self._run.lease
         try:
             await self._run._leave(error)
-        except BaseException:
+        except BaseException as failed:
+            self._run._tell_ended(failed)
             await lease.release()
             raise
+        self._run._tell_ended(error)
         await lease.__aexit__(kind, error, trace)

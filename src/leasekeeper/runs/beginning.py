@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from leasekeeper.protocol import messages as m
-from leasekeeper.protocol.opening import read_meta
+from leasekeeper.protocol.meta import read_meta
 from leasekeeper.protocol.plan import TXN, Plan, persist
 from leasekeeper.protocol.receipt import digest
 from leasekeeper.protocol.run_keys import RunKeys
@@ -28,7 +28,8 @@ def begun(keeper: Keeper, options: RunOptions, ttl: float | None) -> bool:
     lease = keeper.try_acquire(options.name.lease, ttl=ttl)
     if lease is None:
         return False
-    run = Running(keeper, options, ttl, None, lease=lease).__enter__()
+    run = Running(keeper, options, ttl, None, keeper._passing, lease=lease).__enter__()
+    run._tell_ended(None, left=True)
     lease.release()
     return not run.resumed
 
@@ -40,7 +41,8 @@ async def abegun(keeper: AsyncKeeper, options: RunOptions, ttl: float | None) ->
     lease = await keeper.try_acquire(options.name.lease, ttl=ttl)
     if lease is None:
         return False
-    run = await AsyncRunning(keeper, options, ttl, None, lease=lease).__aenter__()
+    run = await AsyncRunning(keeper, options, ttl, None, keeper._passing, lease=lease).__aenter__()
+    run._tell_ended(None, left=True)
     await lease.release()
     return not run.resumed
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from leasekeeper.canonical import canonical
-from leasekeeper.errors import ConfigError, LeasekeeperError, Misuse
+from leasekeeper.errors import ConfigError, LeasekeeperError, LeaseLost, Misuse, StaleToken
 from leasekeeper.fencing import split_token
 from leasekeeper.protocol import step as steps
 from leasekeeper.protocol.conduct import Conduct, Talk, Tell
@@ -26,14 +26,14 @@ from leasekeeper.protocol.receipt import digest
 from leasekeeper.protocol.recorded import Recorded
 from leasekeeper.protocol.run_keys import RunKeys
 from leasekeeper.protocol.stop import entered
-from leasekeeper.run_errors import NotSerialisable, RunRewound
+from leasekeeper.run_errors import InDoubt, NotSerialisable, RunHalted, RunRewound
 from leasekeeper.runs.alert import Alert, sound
 from leasekeeper.runs.effect import Step, as_effect
 from leasekeeper.runs.options import opening
 from leasekeeper.runtime.appending import Queue
 from leasekeeper.runtime.conduct import nowhere
 from leasekeeper.runtime.core import observers
-from leasekeeper.runtime.events import StepPassed
+from leasekeeper.runtime.events import AlertGiven, RunEnded, RunOpened, RunQuarantined, StepPassed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +57,17 @@ Verify = Literal["always", "recorded"]
 class Owned:
     """An owned run. Usable from any thread; what is decided is decided on what etcd says at that moment."""
 
-    __slots__ = ("__weakref__", "_anchoring", "_life", "_options", "_passing", "lease")
+    __slots__ = (
+        "__weakref__",
+        "_anchoring",
+        "_began_s",
+        "_life",
+        "_met_halt",
+        "_options",
+        "_passing",
+        "_read",
+        "lease",
+    )
 
     lease: Any
     # Whether what it calls may be a coroutine function.
@@ -69,6 +79,9 @@ class Owned:
         self._options = options
         self._passing = passing
         self._anchoring = threading.Lock()
+        self._began_s = lease._now()
+        self._met_halt = False
+        self._read = life.log.head.status == "finished"
         if options.anchors:
             life.anchor, life.drained = self._remember, options.durability == "drained"
 
@@ -189,10 +202,44 @@ class Owned:
     # ------------------------------------------------------------ telling
 
     def _tell(self, told: Tell) -> None:
+        halt_s = self._first_met(told.halt_s) if told.what == "halted" else None
         if observers:
-            self.lease._core.observe(
-                StepPassed(self.run, told.step, told.kind, told.what, told.repeated, told.window_s)
+            passed = StepPassed(
+                self.run,
+                told.step,
+                told.kind,
+                told.what,
+                told.repeated,
+                told.window_s,
+                told.took_s,
+                halt_s,
+                self.lease.claim,
             )
+            self.lease._core.observe(passed)
+
+    def _first_met(self, halt_s: float | None) -> float | None:
+        """How old a halt is that was made while this life was under way, and is met for the first time."""
+        first, self._met_halt = not self._met_halt, True
+        within = halt_s is not None and halt_s <= self.lease._now() - self._began_s
+        return max(0.0, halt_s) if first and within and halt_s is not None else None
+
+    def _tell_opened(self, life: str) -> None:
+        """Tell that a life began, or, where ``life`` was one too many, that the run was put aside."""
+        head = self._life.log.head
+        if not observers or (head.status == "quarantined" and head.life != life):
+            return
+        if head.status == "quarantined":
+            self.lease._core.observe(RunQuarantined(self.run, head.restarts))
+            return
+        how: Literal["begun", "resumed", "read"] = "read" if self._read else "resumed" if self.resumed else "begun"
+        self.lease._core.observe(RunOpened(self.run, self.lease.token, self.lease.claim, how, head.restarts))
+
+    def _tell_ended(self, error: BaseException | None, *, left: bool = False) -> None:
+        """Tell that a life ended, and how."""
+        if observers:
+            how = "left" if left else "read" if self._read and error is None else _ending(error)
+            lived_s = self.lease._now() - self._began_s
+            self.lease._core.observe(RunEnded(self.run, self._life.log.mine.token, self.lease.claim, how, lived_s))
 
     def _alarm(self, told: Alarm) -> bool:
         """Whether somebody was told; without a hook the log is who is told."""
@@ -207,7 +254,10 @@ class Owned:
         )
         log.error("%s", alert.line)
         hook = self._options.alert
-        return True if hook is None else sound(alert, (hook,))
+        passed_on = True if hook is None else sound(alert, (hook,))
+        if observers:
+            self.lease._core.observe(AlertGiven(self.run, told.step, told.kind, passed_on))
+        return passed_on
 
     def _remember(self) -> None:
         """Have the present head remembered by every anchor; where steps need not wait for that, a failure is logged."""
@@ -222,6 +272,19 @@ class Owned:
                     if self._life.drained:
                         raise
                     log.warning("run %s: an anchor could not be told of record %d: %s", self.run, head.seq, error)
+
+
+def _ending(error: BaseException | None) -> Literal["finished", "failed", "halted", "in_doubt", "lost"]:
+    match error:
+        case None:
+            return "finished"
+        case RunHalted():
+            return "halted"
+        case InDoubt():
+            return "in_doubt"
+        case LeaseLost() | StaleToken():
+            return "lost"
+    return "failed"
 
 
 def _command(kind: str, run: str, step: str) -> str:
@@ -260,6 +323,7 @@ def entering(lease: Held, options: RunOptions, make: Callable[[Incarnation], Any
     recorded = Recorded(0 if opened.fresh else opened.log.head.seq, opened.recorded)
     life = Incarnation(opened, recorded, options.blobs, options.quota)
     run = make(life)
+    run._tell_opened(begun.life)
     yield from entered(life)
     return run
 

@@ -282,7 +282,9 @@ class Running(EnteredPlain):
         lease = self._run.lease
         try:
             self._run._leave(error)
-        except BaseException:
+        except BaseException as failed:
+            self._run._tell_ended(failed)
             lease.release()
             raise
+        self._run._tell_ended(error)
         lease.__exit__(kind, error, trace)

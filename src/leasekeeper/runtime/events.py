@@ -1,13 +1,15 @@
 """What the runtime tells observers (`leasekeeper.observe`): facts as frozen records, with times in seconds.
 
 ``claim`` is the claim's nonce: unlike a name with a token it is unique also where one process keeps leases in several clusters.
+A run's is that of the lease that owns it: what is told of one life of a run has it in common. ``run`` is ``workflow/id``, with
+"/" in either written as %2F.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.authority import Loss, State
@@ -15,12 +17,16 @@ if TYPE_CHECKING:
 __all__ = [
     "AcquireFailed",
     "Acquired",
+    "AlertGiven",
     "BeatMissed",
     "CleanupFailed",
     "Dropped",
     "Event",
     "Observer",
     "Released",
+    "RunEnded",
+    "RunOpened",
+    "RunQuarantined",
     "StateChanged",
     "StepPassed",
 ]
@@ -103,9 +109,13 @@ class CleanupFailed:
 class StepPassed:
     """A step of a run came so far.
 
-    ``what``: ``called`` (its effect is about to be called; ``repeated``: not for the first time; ``window_s`` after its preflight
-    or intent), ``replayed`` (the recorded result was used), ``adopted`` (the effect of an earlier life was found and recorded),
-    ``conflict``, ``drift``, ``in_doubt``. ``kind`` is ``do`` or ``memo``.
+    ``what``: ``called`` (its effect is about to be called; ``repeated``: not for the first time; ``window_s`` after its preflight,
+    or else after it was asked for), ``done`` (its outcome is recorded; ``took_s`` is how long the call took), ``replayed`` (the recorded result was
+    used), ``adopted`` (the effect of an earlier life was found and recorded), ``conflict``, ``drift``, ``in_doubt``, ``halted``
+    (a halt kept it from being begun). ``kind`` is ``do`` or ``memo``.
+
+    ``halt_s``: how long after `halt` the run met it, by the wall clocks of two machines; None unless this life of the run was
+    under way when the halt was made, and met it for the first time.
     """
 
     run: str
@@ -114,7 +124,59 @@ class StepPassed:
     what: str
     repeated: bool = False
     window_s: float = 0.0
+    took_s: float = 0.0
+    halt_s: float | None = None
+    claim: str = ""
 
 
-Event = StepPassed | Acquired | AcquireFailed | Released | StateChanged | BeatMissed | Dropped | CleanupFailed
+@dataclass(frozen=True, slots=True)
+class RunOpened:
+    """A life of a run began. ``how``: ``begun`` (the run is new), ``resumed``, ``read`` (it was finished before).
+
+    ``restarts`` counts the lives in a row before this one that did no step.
+    """
+
+    run: str
+    token: int
+    claim: str
+    how: Literal["begun", "resumed", "read"]
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """A life of a run ended after ``lived_s``.
+
+    ``how``: ``finished``, ``failed`` (its block raised), ``halted``, ``in_doubt``, ``lost`` (its lease was), ``left`` (it was
+    only begun, for a worker), ``read`` (it was finished before).
+    """
+
+    run: str
+    token: int
+    claim: str
+    how: Literal["finished", "failed", "halted", "in_doubt", "lost", "left", "read"]
+    lived_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunQuarantined:
+    """A run was put aside, because ``restarts`` lives of it in a row did no step."""
+
+    run: str
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlertGiven:
+    """Somebody had to be told that a run needs a person. ``passed_on``: whether every hook could; without one the log is told."""
+
+    run: str
+    step: str
+    kind: str
+    passed_on: bool
+
+
+OfLeases = Acquired | AcquireFailed | Released | StateChanged | BeatMissed | Dropped | CleanupFailed
+OfRuns = StepPassed | RunOpened | RunEnded | RunQuarantined | AlertGiven
+Event = OfLeases | OfRuns
 Observer = Callable[[Event], object]
