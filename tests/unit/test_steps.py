@@ -1,0 +1,369 @@
+"""Steps with an outside world, crashed at every point in every way: how often something was applied, and what is recorded."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leasekeeper.protocol.pointer import Pointer, read_pointer
+from leasekeeper.protocol.resolve import Word, resolve
+from leasekeeper.run_errors import ArgumentsChanged, Conflict, Drift, InDoubt, NotApplied, StepBusy
+from leasekeeper.run_records import Answered, Observed
+from tests.model.steps import Crash, Crashed, Life, Outside, Way, Works
+
+WAYS: tuple[Way, ...] = ("before", "after", "late")
+TWO_WAYS: tuple[tuple[Way, Way], ...] = (("before", "after"), ("after", "before"), ("late", "after"))
+KINDS = [
+    Works("bare"),
+    Works("at most once", frozenset(["at_most_once"]), asks=True),
+    Works("fences", frozenset(["fences"])),
+    Works("asks", asks=True),
+    Works("dedupes", frozenset(["dedupes"]), dedupes=True),
+    Works("dedupes and lags", frozenset(["dedupes"]), asks=True, consistency="eventual", dedupes=True, lags=True),
+    Works("probe", frozenset(["probe"]), asks=True, verifies=True),
+    Works("probe that lags", frozenset(["probe"]), asks=True, consistency="eventual", lags=True),
+    Works("all of it", frozenset(["dedupes", "probe", "fences"]), asks=True, verifies=True, dedupes=True),
+    Works("memo", kind="memo"),
+]
+BY_NAME = {works.name: works for works in KINDS}
+# These always come to their end by themselves.
+SURE = {"dedupes", "dedupes and lags", "probe", "all of it", "memo"}
+LIVES_MAX = 12
+
+
+def attempt(life: Life, works: Works, outside: Outside, step: str = "s") -> Any:
+    """Do the step; asserts at the moment of each call that its intent stands in etcd, with its key."""
+
+    def seen(pointer: Pointer) -> None:
+        stands = read_pointer(life.world.store.keys[life.owner.keys.step(step)])
+        assert (stands.state, stands.attempts, stands.idem) == ("intent", pointer.attempts, pointer.idem)
+
+    return life.step(works.spec(step), works.calls(outside, seen))
+
+
+def check_records(life: Life, step: str = "s") -> None:
+    """A4: no outcome without an earlier intent, and one outcome at most."""
+    kinds = [receipt.kind for receipt in life.owner.records() if receipt.step == step]
+    outcomes = [index for index, kind in enumerate(kinds) if kind == "outcome"]
+    assert len(outcomes) <= 1
+    for index in outcomes:
+        assert {"intent", "before"} & set(kinds[:index])
+
+
+def check_world(works: Works, outside: Outside) -> None:
+    """How often something may have been applied and asked."""
+    assert len(set(outside.requests)) <= 1, "a key that changed"
+    if works.kind == "do":
+        assert len(outside.applied) <= 1, "applied twice"
+    if works.name not in SURE:
+        assert len(outside.requests) <= 1, "called again without help"
+
+
+def live_through(works: Works, crashes: list[Crash]) -> tuple[Outside, Any]:
+    """Lives that crash, and then ones that do not, until the step ends: its result, or InDoubt."""
+    outside = works.outside()
+    life = Life(crash=crashes[0] if crashes else None)
+    for number in range(LIVES_MAX):
+        try:
+            result: Any = attempt(life, works, outside)
+        except Crashed:
+            result = None
+        except InDoubt as doubt:
+            result = doubt
+        check_world(works, outside)
+        if result is not None:
+            check_records(life)
+            return outside, result
+        life.end()
+        life = Life(life.world, crashes[number + 1] if number + 1 < len(crashes) else None)
+        life.world.arrive()  # what was still on its way: its owner is gone
+        check_records(life)
+    raise AssertionError("it does not come to its end")
+
+
+def points(works: Works) -> int:
+    """How many points the step passes where nothing happens."""
+    life = Life()
+    attempt(life, works, works.outside())
+    return life.points
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_without_a_crash(name: str) -> None:
+    """A step is called once, costs two transactions beside what it asks, and gives what is recorded, now and ever after."""
+    works = BY_NAME[name]
+    life = Life()
+    outside = works.outside()
+    assert attempt(life, works, outside) == 1
+    assert life.points == 3 + works.asks + works.verifies
+    assert attempt(life, works, outside) == 1
+    life.end()
+    again = Life(life.world)
+    assert attempt(again, works, outside) == 1
+    assert again.points <= 1 + works.verifies
+    assert len(outside.requests) == 1
+    check_records(again)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_crash_at_every_point(name: str) -> None:
+    """B1, A4, A13, A18: killed at each point in each way, the step is applied at most once, and ends or is in doubt."""
+    works = BY_NAME[name]
+    for at, way in product(range(points(works)), WAYS):
+        outside, result = live_through(works, [Crash(at, way)])
+        if works.name in SURE:
+            assert result == len(outside.applied) == 1 or works.kind == "memo"
+        elif isinstance(result, InDoubt):
+            assert result.step == "s"
+        else:
+            assert result == len(outside.applied) == 1
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_two_crashes_at_every_two_points(name: str) -> None:
+    """A24: also when the next life is killed at any of its points: what it found, adopted or called is not lost or doubled."""
+    works = BY_NAME[name]
+    count = points(works)
+    for first, second, ways in product(range(count), range(count + 2), TWO_WAYS):
+        _, result = live_through(works, [Crash(first, ways[0]), Crash(second, ways[1])])
+        if works.name in SURE:
+            assert not isinstance(result, InDoubt)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(KINDS), st.lists(st.builds(Crash, st.integers(0, 9), st.sampled_from(WAYS)), max_size=8))
+def test_any_row_of_crashes(works: Works, crashes: list[Crash]) -> None:
+    """A24: any row of crashes."""
+    live_through(works, crashes)
+
+
+def test_a_doubt_is_recorded_and_told_once_and_stays() -> None:
+    """A16: in doubt once, in doubt in every life after it: one record, one alarm, no call."""
+    works, outside = BY_NAME["bare"], Outside()
+    life = Life(crash=Crash(1, "after"))
+    with pytest.raises(Crashed):
+        attempt(life, works, outside)
+    alarms = []
+    for _ in range(3):
+        life.end()
+        life = Life(life.world)
+        with pytest.raises(InDoubt):
+            attempt(life, works, outside)
+        with pytest.raises(InDoubt):
+            attempt(life, works, outside)
+        alarms += life.alarms
+    assert [(alarm.kind, alarm.step) for alarm in alarms] == [("in_doubt", "s")]
+    assert [receipt.kind for receipt in life.owner.records()].count("in_doubt") == 1
+    assert len(outside.requests) == 1
+
+
+def resolved(life: Life, *, applied: bool, result: bytes = b"null", step: str = "s") -> None:
+    """An operator's word."""
+    word = Word(step=step, applied=applied, evidence=b'"looked"', result=result)
+    life.owner.client.do(resolve(life.owner.client.ctx, life.owner.keys, word, life.world.now_s + 5))
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_an_operators_word_goes_on(applied: bool) -> None:
+    """A16: applied: the operator's result from then on; not applied: called again, with the same key."""
+    works, outside = BY_NAME["bare"], Outside()
+    life = Life(crash=Crash(1, "before" if not applied else "after"))
+    with pytest.raises(Crashed):
+        attempt(life, works, outside)
+    life.end()
+    life = Life(life.world)
+    with pytest.raises(InDoubt):
+        attempt(life, works, outside)
+    resolved(life, applied=applied, result=b"42")
+    assert attempt(life, works, outside) == (42 if applied else 1)
+    assert len(outside.applied) == 1
+    life.end()
+    again = Life(life.world)
+    assert attempt(again, works, outside) == (42 if applied else 1)
+
+
+def test_an_operators_word_while_the_call_is_under_way() -> None:
+    """The operator says that it was applied while its owner is about to record just that: one of both is recorded, and given."""
+    works, outside = BY_NAME["dedupes"], Outside(dedupes=True)
+    life = Life()
+    calls = works.calls(outside)
+    original = calls.effect
+
+    def effect(pointer: Pointer) -> Any:
+        got = original(pointer)
+        stands = life.world.store.keys[life.owner.keys.step("s")]
+        pointer = read_pointer(stands)
+        life.world.store.put(stands.key, pointer.turned("in_doubt", 2).stored())
+        resolved(life, applied=True, result=b"7")
+        return got
+
+    object.__setattr__(calls, "effect", effect)
+    assert life.step(works.spec("s"), calls) == 7
+    assert attempt(life, works, outside) == 7
+    check_records(life)
+
+
+def test_not_applied_after_an_unknown_attempt_vouches_for_nothing() -> None:
+    """A18: an attempt of unknown fate, then one that surely was not applied: the key's age still counts, for the first one."""
+    works, outside = BY_NAME["dedupes"], Outside(dedupes=True)
+    life = Life(crash=Crash(1, "after"))
+    with pytest.raises(Crashed):
+        attempt(life, works, outside)
+    life.end()
+    life = Life(life.world)
+
+    def refused(pointer: Pointer) -> Any:
+        raise NotApplied("busy")
+
+    calls = works.calls(outside)
+    object.__setattr__(calls, "effect", refused)
+    with pytest.raises(NotApplied):
+        life.step(works.spec("s"), calls)
+    life.end()
+    life.world.now_s += 2 * 86400.0
+    outside.applied.clear()  # by now the callee has forgotten the key
+    late = Life(life.world)
+    with pytest.raises(InDoubt):
+        attempt(late, works, outside)
+    assert len(outside.requests) == 1
+
+
+def test_not_applied_of_the_only_attempt_is_tried_again() -> None:
+    """An effect that says that nothing happened is called again in the next attempt, whatever is declared of it."""
+    works, outside = BY_NAME["bare"], Outside()
+    life = Life()
+    calls = works.calls(outside)
+
+    def refused(pointer: Pointer) -> Any:
+        raise NotApplied("busy")
+
+    object.__setattr__(calls, "effect", refused)
+    for _ in range(2):
+        with pytest.raises(NotApplied):
+            life.step(works.spec("s"), calls)
+    assert attempt(life, works, outside) == 1
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_interrupted_before_the_call_leaves_no_doubt(error: type[BaseException]) -> None:
+    """Interrupted between intent and call, as while waiting at the gate: nothing was applied, and the next attempt just calls."""
+    works, outside = Works("grown old", asks=True), Outside()
+    life = Life()
+    spec = works.spec("s")
+    object.__setattr__(spec, "preflight_max_age_s", -1.0)
+    asked: list[int] = []
+    calls = works.calls(outside)
+    original = calls.preflight
+    assert original is not None
+
+    def preflight(pointer: Pointer) -> Any:
+        asked.append(pointer.attempts)
+        if len(asked) == 2:
+            raise error
+        return original(pointer)
+
+    object.__setattr__(calls, "preflight", preflight)
+    with pytest.raises(error):
+        life.step(spec, calls)
+    assert asked == [0, 1]
+    assert outside.requests == []
+    assert attempt(life, BY_NAME["asks"], outside) == 1
+
+
+def test_somebody_elses_effect_is_a_conflict_ever_after() -> None:
+    """A14: applied already, and not by this run: recorded, not called, and said again by each life."""
+    works, outside = BY_NAME["asks"], Outside()
+    life = Life()
+    outside.applied.append("theirs")
+    calls = works.calls(outside)
+    object.__setattr__(calls, "preflight", lambda pointer: Observed("theirs", applied=True))
+    for _ in range(2):
+        with pytest.raises(Conflict) as told:
+            life.step(works.spec("s"), calls)
+        assert told.value.receipt is not None
+        assert told.value.receipt.data["pre"]["value"] == "theirs"
+        life.end()
+        life = Life(life.world)
+    assert outside.requests == []
+    kinds = [receipt.kind for receipt in life.owner.records()]
+    assert kinds.count("conflict") == 1
+    assert "intent" not in kinds
+
+
+def test_other_arguments_under_one_key() -> None:
+    """C23: a key stands for one set of arguments, done or begun, in this life or the next."""
+    works, outside = BY_NAME["dedupes"], Outside(dedupes=True)
+    life = Life()
+    attempt(life, works, outside)
+    for _ in range(2):
+        with pytest.raises(ArgumentsChanged):
+            life.step(works.spec("s", "b" * 64), works.calls(outside))
+        life.end()
+        life = Life(life.world, Crash(2, "before"))
+    assert len(outside.requests) == 1
+    with pytest.raises(Crashed):
+        life.step(works.spec("t"), works.calls(outside))
+    life.end()
+    life = Life(life.world)
+    with pytest.raises(ArgumentsChanged):
+        life.step(works.spec("t", "b" * 64), works.calls(outside))
+
+
+def test_a_postcondition_that_does_not_hold_any_more() -> None:
+    """A33: a replay whose postcondition is true no more is Drift, recorded; nothing is called again."""
+    works, outside = BY_NAME["probe"], Outside()
+    life = Life()
+    attempt(life, works, outside)
+    outside.applied.clear()
+    for _ in range(2):
+        with pytest.raises(Drift):
+            attempt(life, works, outside)
+    kinds = [receipt.kind for receipt in life.owner.records()]
+    assert kinds.count("drift") == 2
+    assert len(outside.requests) == 1
+
+
+def test_a_postcondition_that_never_held_is_a_doubt() -> None:
+    """B12: the effect returned, and nothing of it is there: no outcome, but a doubt."""
+    works, outside = BY_NAME["probe"], Outside()
+    life = Life()
+    calls = works.calls(outside)
+    object.__setattr__(calls, "verify", lambda pointer, result: "yes, as it seems")
+    with pytest.raises(InDoubt):
+        life.step(works.spec("s"), calls)
+    assert "outcome" not in [receipt.kind for receipt in life.owner.records()]
+
+
+def test_one_step_at_a_time_under_one_key() -> None:
+    """StepBusy: while a step is under way, another with its key is refused, and none once it has ended, however it did."""
+    works, outside = BY_NAME["bare"], Outside()
+    life = Life()
+    calls = works.calls(outside)
+    inner: list[BaseException] = []
+
+    def effect(pointer: Pointer) -> Any:
+        try:
+            attempt(life, works, outside)
+        except StepBusy as busy:
+            inner.append(busy)
+        return outside.apply(pointer.idem)
+
+    object.__setattr__(calls, "effect", effect)
+    assert life.step(works.spec("s"), calls) == 1
+    assert len(inner) == 1
+    assert not life.incarnation.busy
+    assert attempt(life, works, outside, "other") == 2
+
+
+def test_what_is_told_of_an_answer_cannot_undo_it() -> None:
+    """A result with something about it that is no JSON: the step is done all the same, and the record says why it is not told."""
+    life = Life()
+    works, outside = BY_NAME["bare"], Outside()
+    calls = works.calls(outside)
+    object.__setattr__(calls, "effect", lambda pointer: Answered(outside.apply(pointer.idem), {"usage": object()}))
+    assert life.step(works.spec("s"), calls) == 1
+    assert life.owner.records()[-1].data["about"]["refused"]
