@@ -20,7 +20,7 @@ from tests.support import until
 
 @pytest.fixture(scope="session")
 def world() -> Iterator[OutsideWorld]:
-    """The outside world of all tests of crashes. What a test makes go wrong there it mends, with `Bench.mend`."""
+    """The outside world of all tests of crashes."""
     with OutsideWorld() as outside:
         for lag in LAGS:
             outside.trouble(lag)
@@ -28,9 +28,11 @@ def world() -> Iterator[OutsideWorld]:
 
 
 @pytest.fixture
-def bench(etcd: EtcdServer, raw: RawEtcd, namespace: str, world: OutsideWorld, tmp_path: Path) -> Bench:
-    """Where runs are done: an etcd, a namespace of their own, a world."""
-    return Bench(etcd, raw, namespace, world, str(tmp_path))
+def bench(etcd: EtcdServer, raw: RawEtcd, namespace: str, world: OutsideWorld, tmp_path: Path) -> Iterator[Bench]:
+    """Where runs are done: an etcd, a namespace of their own, a world, which is mended in the end."""
+    found = Bench(etcd, raw, namespace, world, str(tmp_path))
+    yield found
+    found.mend()
 
 
 @pytest.fixture

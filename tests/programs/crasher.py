@@ -15,7 +15,7 @@ import resource
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -25,6 +25,9 @@ from leasekeeper.runs.run import Running
 from leasekeeper.testing import FaultProxy, failpoints
 from tests.crashes import KEY, POLICIES, WORKFLOW, abody, body, options_of, short, told
 from tests.programs.voice import options, say
+
+# So many runs of ``runs`` are under way at once.
+AT_ONCE = 32
 
 
 def _run_out_of_memory() -> None:
@@ -90,6 +93,11 @@ class Crasher:
         async with running as run:
             return await abody(run, self.policy, self.url)
 
+    def do_all(self, ids: Iterator[str]) -> None:
+        """One life of each of these runs, which other threads take from as well."""
+        for id_ in ids:
+            self.do(id_, self.running(id_))
+
     def park(self, id_: str, point: str, nth: int) -> None:
         """A life of a run that stops at its point, for good."""
 
@@ -104,7 +112,8 @@ class Crasher:
 
 def lives(crasher: Crasher, given: dict[str, Any]) -> list[threading.Thread]:
     """A thread for each run that was asked for."""
-    work: list[tuple[Any, ...]] = [(crasher.do, id_, crasher.running(id_)) for id_ in given.get("runs", ())]
+    ids = iter(given.get("runs", ()))
+    work: list[tuple[Any, ...]] = [(crasher.do_all, ids) for _ in range(min(AT_ONCE, len(given.get("runs", ()))))]
     if (clean := given.get("clean")) is not None:
         running = crasher.running(clean)
         with failpoints.track(on=running) as track:
