@@ -9,16 +9,20 @@ import re
 import pytest
 
 from leasekeeper import AsyncKeeper, AsyncLease, Keeper, Lease, Misuse
+from leasekeeper.runs.aio import AsyncCheckpoint, AsyncPhase, AsyncRun, AsyncRunning
+from leasekeeper.runs.run import Checkpoint, Phase, Run, Running
 
-PAIRS = [(Keeper, AsyncKeeper), (Lease, AsyncLease)]
+ENTERED = [(Keeper, AsyncKeeper), (Lease, AsyncLease)]
+PAIRS = [*ENTERED, (Running, AsyncRunning), (Run, AsyncRun), (Checkpoint, AsyncCheckpoint), (Phase, AsyncPhase)]
 # What only coroutines need.
 ASYNC_ONLY = {"supervise"}
 # What may block is awaited; what answers at once is plain in both.
 AWAITED = {
     *("acquire", "try_acquire", "verify", "claims", "close", "wait", "release"),
     *("halt", "unhalt", "halts", "resolve", "begin", "prune"),
+    *("do", "memo", "checkpoint", "phase", "last", "read", "commit", "put", "update", "now", "move"),
 }
-WALKED = {"names"}
+WALKED = {"names", "steps"}
 TWINS = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
 
 
@@ -46,7 +50,7 @@ def members(names: set[str]) -> list[object]:
     return [pytest.param(*case, id=f"{case[0].__name__}.{case[2]}") for case in found]
 
 
-ALL = public(Keeper) | public(Lease)
+ALL = set().union(*(public(blocking) for blocking, _ in PAIRS))
 
 
 @pytest.mark.parametrize(("blocking", "aio"), PAIRS)
@@ -83,7 +87,7 @@ def test_awaited_where_it_can_block(blocking: type, aio: type, name: str) -> Non
     assert not inspect.iscoroutinefunction(inspect.getattr_static(blocking, name))
 
 
-@pytest.mark.parametrize(("blocking", "aio"), PAIRS)
+@pytest.mark.parametrize(("blocking", "aio"), ENTERED)
 def test_both_are_entered(blocking: type, aio: type) -> None:
     """Where one is a context manager the other is an asynchronous one, of the same shape, and not both."""
     for name, twin in TWINS.items():
@@ -113,3 +117,12 @@ def test_the_wrong_with_is_named() -> None:
         pass
     with pytest.raises(Misuse, match="use 'with'"):
         asyncio.run(enter())
+
+    async def run() -> None:
+        async with Keeper("127.0.0.1:1").run("order", id="1"):  # type: ignore[attr-defined]
+            pass
+
+    with pytest.raises(Misuse, match="use 'async with'"), AsyncKeeper("127.0.0.1:1").run("order", id="1"):  # type: ignore[attr-defined]
+        pass
+    with pytest.raises(Misuse, match="use 'with'"):
+        asyncio.run(run())

@@ -21,7 +21,7 @@ class EnteredPlain:
     if not TYPE_CHECKING:
 
         async def __aenter__(self) -> NoReturn:
-            raise Misuse("Keeper.lease belongs to threads: use 'with', or an AsyncKeeper")
+            raise Misuse("what a Keeper gives belongs to threads: use 'with', or an AsyncKeeper")
 
         async def __aexit__(self, *_: object) -> None:
             """Never reached; Python looks for it before it enters."""
@@ -35,7 +35,7 @@ class EnteredAsync:
     if not TYPE_CHECKING:
 
         def __enter__(self) -> NoReturn:
-            raise Misuse("AsyncKeeper.lease belongs to asyncio: use 'async with', or a Keeper")
+            raise Misuse("what an AsyncKeeper gives belongs to asyncio: use 'async with', or a Keeper")
 
         def __exit__(self, *_: object) -> None:
             """Never reached; Python looks for it before it enters."""
