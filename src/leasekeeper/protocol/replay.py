@@ -14,7 +14,7 @@ from leasekeeper.protocol.schema import Envelope, seal_envelope
 from leasekeeper.run_errors import CorruptState
 
 if TYPE_CHECKING:
-    from leasekeeper.run_records import Receipt
+    from leasekeeper.run_records import Receipt, StepState
 
 __all__ = ["PHASE_SCHEMA", "Replay"]
 
@@ -49,6 +49,12 @@ class Replay:
             "steps": {key: pointer.state for key, pointer in sorted(self._steps.items())},
             "checkpoints": {name: each.data for name, each in kept if each.schema != PHASE_SCHEMA},
             "phases": {name: each.data["phase"] for name, each in kept if each.schema == PHASE_SCHEMA},
+        }
+
+    def steps(self) -> dict[str, tuple[StepState, int, int, int]]:
+        """Where each step stands, by key: its state, the records of its last intent and of its outcome, and its attempts."""
+        return {
+            key: (each.state, each.intent, each.outcome, each.attempts) for key, each in sorted(self._steps.items())
         }
 
     def checkpoint_bytes(self) -> dict[str, bytes]:

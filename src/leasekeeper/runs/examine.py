@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol.chain import ChainCheck
 from leasekeeper.protocol.meta import read_meta
 from leasekeeper.protocol.pointer import read_pointer
@@ -142,20 +143,19 @@ def _of_head(facts: Facts, replay: Replay, last: Receipt | None) -> Iterable[str
 
 
 def _of_steps(keys: RunKeys, replay: Replay, steps: Iterable[Pair]) -> Iterable[str]:
-    from leasekeeper.protocol import etcd_pb2 as pb
-
-    recorded = dict(replay.state()["steps"])
+    recorded = replay.steps()
     for key, stored in steps:
         step = keys.step_of(key)
         known = recorded.pop(step, None)
         try:
-            state = read_pointer(pb.KeyValue(key=key, value=stored)).state
+            now = read_pointer(pb.KeyValue(key=key, value=stored))
         except CorruptState as error:
             yield f"step {step!r}: {error.why}"
             continue
-        if state != known:
-            yield f"step {step!r} stands as {state}, and by the records it is {known or 'not begun'}"
-    yield from (f"where step {step!r} stands is gone; by the records it is {state}" for step, state in recorded.items())
+        if (now.state, now.intent, now.outcome, now.attempts) != known:
+            by = f"{known[0]}, by records {known[1]} and {known[2]}" if known is not None else "not begun"
+            yield f"step {step!r} stands as {now.state}, by records {now.intent} and {now.outcome}; recorded is: {by}"
+    yield from (f"where step {step!r} stands is gone; recorded is: {known[0]}" for step, known in recorded.items())
 
 
 def _of_checkpoints(keys: RunKeys, replay: Replay, checkpoints: Iterable[Pair]) -> Iterable[str]:

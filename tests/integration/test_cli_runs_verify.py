@@ -1,0 +1,442 @@
+"""`runs verify`: whatever is done to a run in etcd, or to its export, the first bad record is named, and nothing good is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leasekeeper import Conflict, Drift, Keeper, NotApplied, Observed, effect
+from leasekeeper.protocol.key_text import public_text
+from leasekeeper.runs.anchor import FileAnchor
+from leasekeeper.testing import EtcdServer
+from tests.chains import has_cryptography
+from tests.commands import ROOT, Ended, call
+from tests.raw import RawEtcd
+from tests.told_runs import Boom, Hands, fine, finished, in_doubt, server_of, signer
+
+pytestmark = pytest.mark.skipif(not has_cryptography(), reason="needs the package cryptography")
+
+RUN = "order/o-1"
+LAST = 8
+
+
+@pytest.fixture
+def keeper(etcd: EtcdServer, namespace: str) -> Iterator[Keeper]:
+    """Somebody who has runs."""
+    with server_of(etcd, namespace) as made:
+        yield made
+
+
+@pytest.fixture
+def cli(etcd: EtcdServer, namespace: str) -> Any:
+    """The command line on this test's namespace."""
+
+    def run(*args: str, **more: Any) -> Ended:
+        return call(*args, **{"endpoint": etcd.endpoint, "namespace": namespace, **more})
+
+    return run
+
+
+@pytest.fixture
+def hands(raw: RawEtcd, namespace: str) -> Hands:
+    """Somebody who may write to etcd."""
+    return Hands(raw, namespace, RUN)
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> str:
+    """A file with the public key, and nothing private."""
+    file = tmp_path / "public.keys"
+    file.write_text(f"# of the tests\n{public_text(signer().public)}\n")
+    return str(file)
+
+
+@pytest.fixture
+def anchor(tmp_path: Path) -> FileAnchor:
+    """What remembers heads outside of etcd."""
+    return FileAnchor(tmp_path / "heads.log")
+
+
+def heads_file(anchor: FileAnchor) -> str:
+    """The anchor's file."""
+    return repr(anchor)[len("FileAnchor('") : -2]
+
+
+# ---------------------------------------------------------------- good ones
+
+
+def test_a_good_run(cli: Any, keeper: Keeper, keys: str, anchor: FileAnchor, tmp_path: Path) -> None:
+    """A5, A22: with keys, anchor and an earlier export all of it is attested: 0, and the last record's number."""
+    finished(keeper, signer=signer(), anchors=[anchor])
+    out = str(tmp_path / "o.jsonl")
+    assert cli("runs", "export", RUN, "--out", out).code == 0
+    words = ("--keys", keys, "--anchor", heads_file(anchor), "--export", out)
+    done = cli("runs", "verify", RUN, *words, "-o", "json")
+    assert done.code == 0
+    expected = {
+        "ok": True,
+        "verified": LAST,
+        "attested": LAST,
+        "anchored": LAST,
+        "bad": None,
+        "complete": True,
+        "keys": ["k1"],
+        "beside": [],
+    }
+    assert {name: done.json[name] for name in expected} == expected
+    shown = cli("runs", "verify", RUN, *words).out
+    assert shown.startswith("order/o-1: good: records 1 to 8 verify")
+    assert "attested    up to record 8, by k1" in shown
+
+
+def test_without_a_key_nothing_is_attested(cli: Any, keeper: Keeper) -> None:
+    """A22: hashes alone, which whoever can write can make, attest nothing, and it says so."""
+    finished(keeper)
+    found = cli("runs", "verify", RUN, "-o", "json").json
+    assert (found["ok"], found["verified"], found["attested"], found["signed"]) == (True, LAST, None, False)
+    assert "no key was given" in cli("runs", "verify", RUN).out
+
+
+def test_runs_in_every_state_are_good(cli: Any, keeper: Keeper) -> None:
+    """In doubt, resolved, taken over, quarantined, owned, not applied, in conflict, drifted: nothing good is called bad."""
+
+    def assert_good(name: str = RUN) -> None:
+        found = cli("runs", "verify", name, "-o", "json")
+        assert found.json["ok"], found.out
+
+    in_doubt(keeper, "o-1")
+    assert_good()
+    keeper.resolve(RUN, "charge", applied=False, evidence="looked")
+    assert_good()
+    for _ in range(3):
+        with pytest.raises(BaseException, match=r"early|aside"), keeper.run("order", id="o-3", ttl=5, restarts=1):
+            raise RuntimeError("early")
+    assert_good("order/o-3")
+    with keeper.run("order", id="o-1", ttl=5) as run:
+        run.memo("ask", fine, 1)
+        state = run.checkpoint("state", dict)
+        for number in range(3):
+            state.put({"n": number})
+        run.do("paid", fine, 1, commit=lambda value: state.change(paid=value["value"]))
+        with pytest.raises(NotApplied):
+            run.do("refused", refuse)
+        assert_good()
+        run.do("refused", fine_without, verify="recorded")
+        with pytest.raises(Conflict):
+            run.do("there", there)
+        assert_good()
+    assert_good()
+    with pytest.raises(Drift), keeper.run("order", id="o-1", ttl=5) as again:
+        again.do("refused", drifting)
+    assert_good()
+
+
+def refuse() -> None:
+    """An effect that says that nothing happened."""
+    raise NotApplied("the bank said no")
+
+
+def fine_without() -> str:
+    """An effect without arguments that works."""
+    return "done"
+
+
+@effect
+def there(step: Any) -> None:
+    """An effect that somebody else has applied."""
+    raise AssertionError(f"{step.key} must not be called")
+
+
+@there.preflight
+def seen(step: Any) -> Observed:
+    """It is there."""
+    return Observed(step.key, applied=True)
+
+
+@effect
+def drifting(step: Any) -> str:
+    """An effect whose postcondition does not hold any more."""
+    raise AssertionError(f"{step.key} must not be called")
+
+
+@drifting.verify
+def holds(step: Any, result: Any) -> bool:
+    """It does not."""
+    return (step.key, result) == ("", "")
+
+
+# ---------------------------------------------------------------- tampering
+
+Tamper = Callable[[Hands], None]
+
+
+def overwrite(hands: Hands) -> None:
+    """Other bytes in a record."""
+    hands.raw.put(hands.key(4), hands.record(4).replace('"attempt":1', '"attempt":2'))
+
+
+def delete(hands: Hands) -> None:
+    """A record is gone."""
+    hands.raw.delete(hands.key(4))
+
+
+def swap(hands: Hands) -> None:
+    """Two records change places."""
+    four, five = hands.record(4), hands.record(5)
+    hands.raw.put(hands.key(4), five)
+    hands.raw.put(hands.key(5), four)
+
+
+def truncate(hands: Hands) -> None:
+    """The tail is gone; the head stands."""
+    for seq in range(4, LAST + 1):
+        hands.raw.delete(hands.key(seq))
+
+
+def set_back(hands: Hands) -> None:
+    """The head is an older one; the records stand."""
+    first = hands.raw.keys(f"{hands.root}head")[0].create_revision
+    old = hands.raw.keys(f"{hands.root}head", revision=first + 2)[0].value.decode()
+    hands.raw.put(f"{hands.root}head", old)
+
+
+def fork(hands: Hands) -> None:
+    """A record with other words, its hash made right, by somebody who has no key."""
+    hands.raw.put(hands.key(4), hands.forge(4, '"attempt":1', '"attempt":7'))
+
+
+def garbage(hands: Hands) -> None:
+    """No record at all."""
+    hands.raw.put(hands.key(4), "\x1b[2J")
+
+
+@pytest.mark.parametrize(
+    ("tamper", "bad", "kinds"),
+    [
+        (overwrite, 4, {"corrupt"}),
+        (delete, 4, {"removed"}),
+        (swap, 4, {"swapped"}),
+        (truncate, 4, {"truncated"}),
+        (fork, 4, {"forged"}),
+        (garbage, 4, {"corrupt"}),
+    ],
+)
+@pytest.mark.parametrize("with_keys", [True, False], ids=["keys", "no keys"])
+def test_the_first_bad_record_is_named(
+    cli: Any, keeper: Keeper, hands: Hands, keys: str, tamper: Tamper, bad: int, kinds: set[str], with_keys: bool
+) -> None:
+    """A5, A22: overwritten, deleted, swapped, cut off, forked: 1, the first bad record, attested up to the one before it."""
+    finished(keeper, signer=signer())
+    tamper(hands)
+    done = cli("runs", "verify", RUN, *(("--keys", keys) if with_keys else ()), "-o", "json")
+    assert (done.code, done.json["ok"], done.json["bad"], done.json["verified"]) == (1, False, bad, bad - 1)
+    assert done.json["attested"] == (bad - 1 if with_keys else None)
+    assert done.json["kind"] in kinds | ({"changed"} if not with_keys else set())
+    shown = cli("runs", "verify", RUN).out
+    assert "BAD" in shown
+    assert f"first bad   record {bad}" in shown
+    assert shown.replace("\n", "").isprintable()
+
+
+def test_a_head_that_was_set_back(cli: Any, keeper: Keeper, hands: Hands) -> None:
+    """A5: records behind the head's are bad from the first of them on."""
+    finished(keeper)
+    set_back(hands)
+    found = cli("runs", "verify", RUN, "-o", "json")
+    assert (found.code, found.json["kind"], found.json["verified"]) == (1, "truncated", found.json["bad"] - 1)
+
+
+def test_a_tail_cut_off_with_its_head(
+    cli: Any, keeper: Keeper, hands: Hands, keys: str, anchor: FileAnchor, tmp_path: Path
+) -> None:
+    """A5: what is left verifies by itself; what remembers more, an anchor or an export, shows the first missing one."""
+    finished(keeper, signer=signer(), anchors=[anchor])
+    out = str(tmp_path / "o.jsonl")
+    assert cli("runs", "export", RUN, "--out", out).code == 0
+    history = hands.raw.keys(f"{hands.root}head")[0].create_revision
+    olds = [hands.raw.keys(f"{hands.root}head", revision=history + 2)[0].value.decode()]
+    seq = int(olds[0].split('"seq":')[1].split(",")[0])
+    hands.set_back(seq, olds[0])
+    alone = cli("runs", "verify", RUN, "--keys", keys, "-o", "json").json
+    assert (alone["bad"], alone["verified"]) == (None, seq)
+    for words in (("--anchor", heads_file(anchor)), ("--export", out)):
+        done = cli("runs", "verify", RUN, "--keys", keys, *words, "-o", "json")
+        assert (done.code, done.json["kind"], done.json["bad"], done.json["attested"]) == (1, "truncated", seq + 1, seq)
+
+
+def test_another_history_of_good_hashes(cli: Any, keeper: Keeper, hands: Hands, tmp_path: Path) -> None:
+    """A5: a run that was written anew from some record on, hashes, head and all, is found by an earlier export."""
+    finished(keeper)
+    out = str(tmp_path / "o.jsonl")
+    assert cli("runs", "export", RUN, "--out", out).code == 0
+    for key in hands.raw.keys(hands.root):
+        hands.raw.delete(key.key)
+    finished(keeper)
+    assert cli("runs", "verify", RUN).code == 0
+    done = cli("runs", "verify", RUN, "--export", out, "-o", "json")
+    assert (done.code, done.json["bad"], done.json["verified"]) == (1, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("head", "the head: it has no head"),
+        ("meta", "what it was begun with is gone"),
+        ("step/step-1", "where step 'step-1' stands is gone"),
+        ("ck/state", "checkpoint 'state' is gone"),
+    ],
+)
+def test_what_stands_beside_the_records_and_is_gone(
+    cli: Any, keeper: Keeper, hands: Hands, name: str, said: str
+) -> None:
+    """What follows from the records and is not there is told, though every record is good: 1."""
+    finished(keeper)
+    assert hands.raw.delete(hands.root + name)
+    done = cli("runs", "verify", RUN, "-o", "json")
+    assert (done.code, done.json["ok"], done.json["bad"]) == (1, False, None)
+    assert any(said in finding for finding in done.json["beside"])
+    assert said in cli("runs", "verify", RUN).out
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "said"),
+    [
+        (
+            "step/step-1",
+            "step/step-0",
+            "step 'step-1' stands as done, by records 2 and 3; recorded is: done, by records 4 and 5",
+        ),
+        ("ck/state", "ck/goods", "checkpoint 'state' is not what was recorded of it"),
+        ("ck/more", "ck/goods", "checkpoint 'more' is in no record"),
+        ("step/more", "step/step-0", "step 'more' stands as done, by records 2 and 3; recorded is: not begun"),
+    ],
+)
+def test_what_stands_beside_the_records_and_is_anothers(
+    cli: Any, keeper: Keeper, hands: Hands, name: str, other: str, said: str
+) -> None:
+    """A good value of another key in its place, or one that nobody recorded, is told."""
+    finished(keeper)
+    hands.raw.put(hands.root + name, hands.value(other))
+    done = cli("runs", "verify", RUN, "-o", "json")
+    assert (done.code, done.json["bad"]) == (1, None)
+    assert any(said in finding for finding in done.json["beside"])
+
+
+def test_nothing_is_no_good_run(cli: Any) -> None:
+    """A run of which nothing is recorded does not verify."""
+    done = cli("runs", "verify", RUN)
+    assert done.code == 1
+    assert "there is no record" in done.out
+
+
+def test_a_strangers_key(cli: Any, keeper: Keeper, tmp_path: Path) -> None:
+    """A20: records of a key that is not known here are not believed, from the first one on."""
+    finished(keeper, signer=signer("k2"))
+    file = tmp_path / "public.keys"
+    file.write_text(public_text(signer("k1").public))
+    done = cli("runs", "verify", RUN, "--keys", str(file), "-o", "json")
+    assert (done.code, done.json["kind"], done.json["bad"], done.json["attested"]) == (1, "unknown key", 1, 0)
+
+
+# ---------------------------------------------------------------- offline
+
+
+def offline(*words: str) -> subprocess.CompletedProcess[str]:
+    """A verifier on a machine that has the files and no etcd, no key, and no variable of ours."""
+    code = (
+        "import sys\n"
+        "from leasekeeper.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "finally: assert 'leasekeeper.keeper' not in sys.modules and 'grpc' not in sys.modules"
+    )
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-c", code, "runs", "verify", *words],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=50,
+    )
+
+
+def test_an_export_verifies_with_public_keys_alone(
+    cli: Any, keeper: Keeper, keys: str, anchor: FileAnchor, tmp_path: Path
+) -> None:
+    """A20: no etcd, no private key, no network library: 0; one byte changed anywhere in the file: 1."""
+    finished(keeper, signer=signer(), anchors=[anchor])
+    out = tmp_path / "o.jsonl"
+    private = "ed25519:k1:azFrMWsxazFrMWsxazFrMWsxazFrMWsxazFrMWsxazE="
+    assert cli("runs", "export", RUN, "--out", str(out), env={"LEASEKEEPER_SIGNING_KEY": private}).code == 0
+    good = offline("--file", str(out), "--keys", keys, "--anchor", heads_file(anchor))
+    assert (good.returncode, good.stderr) == (0, "")
+    assert "attested    up to record 8, by k1" in good.stdout
+    data = out.read_bytes()
+    touched = tmp_path / "touched.jsonl"
+    for at in range(20, len(data), len(data) // 40):
+        touched.write_bytes(data[:at] + bytes((data[at] ^ 1,)) + data[at + 1 :])
+        done = call("runs", "verify", "--file", str(touched), "--keys", keys)
+        assert done.code == 1, (at, done.out)
+        assert done.err == ""
+
+
+@pytest.mark.parametrize("lines", [slice(0, -1), slice(0, -3), slice(0, 4), slice(1, None), slice(0, 0)])
+def test_a_file_that_was_cut_is_bad(cli: Any, keeper: Keeper, tmp_path: Path, lines: slice) -> None:
+    """Without its footer, its last records, its header, or anything at all it does not verify: 1, never an error."""
+    finished(keeper)
+    out = tmp_path / "o.jsonl"
+    assert cli("runs", "export", RUN, "--out", str(out)).code == 0
+    out.write_bytes(b"".join(out.read_bytes().splitlines(keepends=True)[lines]))
+    done = call("runs", "verify", "--file", str(out), "-o", "json")
+    assert (done.code, done.json["ok"], done.err) == (1, False, "")
+
+
+def test_anchors_that_say_nothing_of_it_or_are_damaged(
+    cli: Any, keeper: Keeper, anchor: FileAnchor, tmp_path: Path
+) -> None:
+    """An anchor of other runs confirms nothing and disturbs nothing; one that was changed is refused; so is a foreign export."""
+    finished(keeper)
+    finished(keeper, "o-2", anchors=[anchor])
+    file = Path(heads_file(anchor))
+    done = cli("runs", "verify", RUN, "--anchor", str(file), "-o", "json")
+    assert (done.code, done.json["anchored"]) == (0, None)
+    file.write_text(file.read_text().replace('"seq":3', '"seq":4', 1))
+    refused = cli("runs", "verify", RUN, "--anchor", str(file))
+    assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
+    other = str(tmp_path / "o2.jsonl")
+    assert cli("runs", "export", "order/o-2", "--out", other).code == 0
+    foreign = cli("runs", "verify", RUN, "--export", other)
+    assert (foreign.code, foreign.err.count("\n")) == (2, 1)
+    assert "an export of order/o-1" in foreign.err
+
+
+def test_an_accepted_rewind_is_no_fault(cli: Any, keeper: Keeper, hands: Hands, anchor: FileAnchor) -> None:
+    """What an operator has given up for lost by `resolve --accept-rewind` is held against the run no longer."""
+    with pytest.raises(Boom):
+        _broken_off(keeper, anchor)
+    first = hands.raw.keys(f"{hands.root}head")[0].create_revision
+    old = hands.raw.keys(f"{hands.root}head", revision=first + 2)[0].value.decode()
+    seq = int(old.split('"seq":')[1].split(",")[0])
+    hands.set_back(seq, old)
+    hands.raw.delete(f"{hands.root}step/s-1")
+    hands.raw.delete(f"{hands.root}step/s-2")
+    file = heads_file(anchor)
+    assert cli("runs", "verify", RUN, "--anchor", file).code == 1
+    done = cli("runs", "resolve", RUN, "--accept-rewind", file, "--evidence", "the restore of Monday")
+    assert done.code == 0, done.err
+    assert "given up for lost" in done.out
+    after = cli("runs", "verify", RUN, "--anchor", file, "-o", "json")
+    assert (after.code, after.json["anchored"]) == (0, seq + 1), after.out
+
+
+def _broken_off(keeper: Keeper, anchor: FileAnchor) -> None:
+    with keeper.run("order", id="o-1", ttl=5, anchors=[anchor]) as run:
+        for number in range(3):
+            run.do(f"s-{number}", fine, number)
+        raise Boom
