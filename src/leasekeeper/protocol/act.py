@@ -116,9 +116,11 @@ def act(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen_s: f
     try:
         result = yield Invoke(lambda: calls.effect(handle), "effect")
     except NotApplied as error:
+        yield from _last_word(calls, handle)
         yield from _raised(life, spec, pointer, error, applied=False if alone else None)
         raise
     except (Exception, StopWork) as error:
+        yield from _last_word(calls, handle)
         yield from _raised(life, spec, pointer, error, applied=None)
         raise
     took_ms = int((now() - began_s) * 1000)
@@ -198,6 +200,16 @@ def holds(life: Incarnation, spec: Spec, calls: Calls, handle: Any, result: Any)
 
 def _pause() -> Plan[None]:
     yield Sleep(SETTLE_S)
+
+
+def _last_word(calls: Calls, handle: Any) -> Conduct[None]:
+    """Leave what a call had got so far; a note more or less changes nothing."""
+    plan = calls.last_word(handle)
+    if plan is not None:
+        try:
+            yield Talk(plan, "note")
+        except (Exception, StopWork):  # noqa: BLE001 - what the call raised is what counts
+            return
 
 
 def _raised(

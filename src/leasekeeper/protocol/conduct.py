@@ -42,8 +42,8 @@ class Gate(NamedTuple):
 class Tell:
     """Tell observers of a step.
 
-    ``window_s`` is the time from the preflight, or else from when the step was asked for, to the call; ``took_s`` that of the call;
-    ``halt_s`` is how old the halt is that was met, by two wall clocks, None where that is not known.
+    ``window_s`` is the time from the preflight, or else from when the step was asked for, to the call; ``took_s`` that of the
+    call; ``halt_s`` is how old the halt is that was met, by two wall clocks, None where that is not known.
     """
 
     what: Literal["called", "done", "replayed", "adopted", "conflict", "drift", "in_doubt", "halted"]

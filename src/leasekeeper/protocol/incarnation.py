@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from leasekeeper.protocol.append import Log
     from leasekeeper.protocol.checkpoint import Change
     from leasekeeper.protocol.opening import Opened
+    from leasekeeper.protocol.plan import Plan
     from leasekeeper.protocol.pointer import Pointer
     from leasekeeper.protocol.recorded import Recorded
 
@@ -71,6 +72,8 @@ class Calls:
     verify: Callable[[Any, Any], Any] | None = None
     # What the result makes of a checkpoint, in the same transaction.
     checkpoint: Callable[[Any], Change] | None = None
+    # A note of what a call had got when it raised.
+    last_word: Callable[[Any], Plan[None] | None] = lambda _: None
 
 
 @dataclass(slots=True, eq=False)

@@ -33,9 +33,12 @@ from leasekeeper.run_errors import NotSerialisable
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.pointer import Pointer
+    from leasekeeper.runs.spool import Spool
     from leasekeeper.runtime.held import Held
 
 __all__ = ["Effect", "Step", "as_effect", "effect"]
+
+SPOOL_EVERY_S = 10.0
 
 F = TypeVar("F", bound=Callable[..., Any])
 # What cannot become JSON, however it is filled: an effect that says that it returns one is refused before it is called.
@@ -51,10 +54,12 @@ class Step:
     ``token`` is the fencing token; ``attempt`` counts the calls from 1 (0 before the first).
     """
 
-    __slots__ = ("_held", "attempt", "idempotency_key", "key", "run")
+    __slots__ = ("_held", "_keep", "_spool", "attempt", "idempotency_key", "key", "run")
 
-    def __init__(self, held: Held, run: str, key: str, pointer: Pointer) -> None:
+    def __init__(self, held: Held, run: str, key: str, pointer: Pointer, spool: Spool, *, awaits: bool) -> None:
         self._held = held
+        self._spool = spool
+        self._keep = spool.akeep if awaits else spool.keep
         self.run = run
         self.key = key
         self.idempotency_key = pointer.idem
@@ -82,6 +87,15 @@ class Step:
         """Seconds of proven authority left, 0.0 when there is none: the timeout of a call that must not outlive it."""
         return self._held.remaining()
 
+    def spool(self, partial: object) -> Any:
+        """Leave what the call has got so far, text or JSON, as evidence; under asyncio: ``await step.spool(...)``.
+
+        Call it as often as something comes: every ``spool_every`` seconds at most, and 20 times an attempt, the last 4 KiB become
+        a note in the run's records, and so does what there is when the call raises. Between that it only remembers the latest.
+        It is shown by ``leasekeeper runs explain``, and never used as a result. What goes wrong with it is logged, once.
+        """
+        return self._keep(partial)
+
     def __repr__(self) -> str:
         return f"<Step {self.run}/{self.key} attempt={self.attempt}>"
 
@@ -96,6 +110,7 @@ class Help:
     preflight_max_age_s: float = 5.0
     settle_s: float = 0.0
     drift: Literal["raise", "accept"] = "raise"
+    spool_every_s: float = SPOOL_EVERY_S
 
 
 class Effect:
@@ -192,6 +207,7 @@ def effect(
     preflight_max_age: float | str = 5.0,
     settle: float | str = 0.0,
     drift: Literal["raise", "accept"] = "raise",
+    spool_every: float | str = SPOOL_EVERY_S,
 ) -> Callable[[F], Effect]: ...
 
 
@@ -208,6 +224,7 @@ def effect(
     preflight_max_age: float | str = 5.0,
     settle: float | str = 0.0,
     drift: Literal["raise", "accept"] = "raise",
+    spool_every: float | str = SPOOL_EVERY_S,
 ) -> Effect | Callable[[F], Effect]:
     """Declare an effect: a function ``(step, *args) -> JSON``, or a coroutine function for `AsyncKeeper`.
 
@@ -227,6 +244,7 @@ def effect(
         settle: seconds that a postcondition may take to show after the call.
         drift: what a replay does whose postcondition no longer holds: ``raise`` Drift, or ``accept`` it; it is recorded in either
             case.
+        spool_every: seconds between two notes of what a call has got so far; see `Step.spool`.
 
     Raises:
         ConfigError: declarations that contradict each other, or a time that is none.
@@ -248,6 +266,7 @@ def effect(
         preflight_max_age_s=duration_s("preflight_max_age", preflight_max_age),
         settle_s=duration_s("settle", settle),
         drift=drift,
+        spool_every_s=duration_s("spool_every", spool_every),
     )
     if function is not None:
         return Effect(function, declared)

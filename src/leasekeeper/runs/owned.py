@@ -30,6 +30,7 @@ from leasekeeper.run_errors import InDoubt, NotSerialisable, RunHalted, RunRewou
 from leasekeeper.runs.alert import Alert, sound
 from leasekeeper.runs.effect import Step, as_effect
 from leasekeeper.runs.options import opening
+from leasekeeper.runs.spool import Spool
 from leasekeeper.runtime.appending import Queue
 from leasekeeper.runtime.conduct import nowhere
 from leasekeeper.runtime.core import observers
@@ -153,11 +154,12 @@ class Owned:
             raise ConfigError(field="verify", value=verify, expected="'always' or 'recorded'")
         spec = self._spec(key, effect, args, kind, verify or self._options.verify, need, about)
         calls = Calls(
-            handle=lambda pointer: self._handle(key, pointer),
+            handle=lambda pointer: self._handle(key, pointer, effect.help.spool_every_s),
             effect=effect.call(args),
             preflight=effect.asking(args),
             verify=effect.verifying(args),
             checkpoint=commit,
+            last_word=lambda handle: handle._spool.last_word(),
         )
         self.lease._check_not_over()
         check_need(self.lease._authority, spec.need_s)
@@ -189,8 +191,9 @@ class Owned:
             drift=help_.drift,
         )
 
-    def _handle(self, key: str, pointer: Pointer) -> Step:
-        return Step(self.lease, self.run, key, pointer)
+    def _handle(self, key: str, pointer: Pointer, spool_every_s: float) -> Step:
+        spool = Spool(self.lease, self._life, key, pointer, spool_every_s)
+        return Step(self.lease, self.run, key, pointer, spool, awaits=self._awaits)
 
     def _check_idle(self) -> None:
         """Misuse when the block is left while others still do steps of the run: it is not finished then."""

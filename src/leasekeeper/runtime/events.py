@@ -109,10 +109,10 @@ class CleanupFailed:
 class StepPassed:
     """A step of a run came so far.
 
-    ``what``: ``called`` (its effect is about to be called; ``repeated``: not for the first time; ``window_s`` after its preflight,
-    or else after it was asked for), ``done`` (its outcome is recorded; ``took_s`` is how long the call took), ``replayed`` (the recorded result was
-    used), ``adopted`` (the effect of an earlier life was found and recorded), ``conflict``, ``drift``, ``in_doubt``, ``halted``
-    (a halt kept it from being begun). ``kind`` is ``do`` or ``memo``.
+    ``what``: ``called`` (its effect is about to be called; ``repeated``: not for the first time; ``window_s`` after its
+    preflight, or else after it was asked for), ``done`` (its outcome is recorded; ``took_s`` is how long the call took),
+    ``replayed`` (the recorded result was used), ``adopted`` (the effect of an earlier life was found and recorded), ``conflict``,
+    ``drift``, ``in_doubt``, ``halted`` (a halt kept it from being begun). ``kind`` is ``do`` or ``memo``.
 
     ``halt_s``: how long after `halt` the run met it, by the wall clocks of two machines; None unless this life of the run was
     under way when the halt was made, and met it for the first time.
