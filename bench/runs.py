@@ -107,15 +107,18 @@ def _range(prefix: bytes):  # type: ignore[no-untyped-def]
 def steps(endpoint: str, rounds: int) -> list[Row]:
     """`run.do` and `run.memo` around an empty call beside the same two transactions by hand, on the same channel."""
     numbers = count()
-    with grpc.insecure_channel(endpoint) as channel, Keeper(channel=channel, namespace="bench") as keeper:
-        with keeper.run("bench", id="steps", signer=None, quota=2**40) as run:
-            by_hand = ByHand(Raw(channel), run)
-            contestants: dict[str, Callable[[], object]] = {
-                "raw": by_hand.step,
-                "do": lambda: run.do(f"d{next(numbers)}", _nothing),
-                "memo": lambda: run.memo(f"m{next(numbers)}", _nothing),
-            }
-            times = interleaved(contestants, rounds)
+    with (
+        grpc.insecure_channel(endpoint) as channel,
+        Keeper(channel=channel, namespace="bench") as keeper,
+        keeper.run("bench", id="steps", signer=None, quota=2**40) as run,
+    ):
+        by_hand = ByHand(Raw(channel), run)
+        contestants: dict[str, Callable[[], object]] = {
+            "raw": by_hand.step,
+            "do": lambda: run.do(f"d{next(numbers)}", _nothing),
+            "memo": lambda: run.memo(f"m{next(numbers)}", _nothing),
+        }
+        times = interleaved(contestants, rounds)
     return [
         Row(
             f"run.{name} around an empty call",
@@ -131,22 +134,24 @@ def steps(endpoint: str, rounds: int) -> list[Row]:
 def concurrent_steps(endpoint: str, rounds: int) -> Row:
     """32 empty steps at once beside one: they share commits."""
     numbers = count()
-    with Keeper(endpoint, namespace="bench-many") as keeper, ThreadPoolExecutor(CONCURRENT) as pool:
-        with keeper.run("bench", id="many", signer=None) as run:
+    with (
+        Keeper(endpoint, namespace="bench-many") as keeper,
+        ThreadPoolExecutor(CONCURRENT) as pool,
+        keeper.run("bench", id="many", signer=None) as run,
+    ):
+        gate = threading.Barrier(CONCURRENT)
 
-            def one() -> None:
-                run.do(f"o{next(numbers)}", _nothing)
+        def one() -> None:
+            run.do(f"o{next(numbers)}", _nothing)
 
-            gate = threading.Barrier(CONCURRENT)
+        def each(name: str) -> None:
+            gate.wait()
+            run.do(name, _nothing)
 
-            def each(name: str) -> None:
-                gate.wait()
-                run.do(name, _nothing)
+        def many() -> None:
+            list(pool.map(each, [f"c{next(numbers)}" for _ in range(CONCURRENT)]))
 
-            def many() -> None:
-                list(pool.map(each, [f"c{next(numbers)}" for _ in range(CONCURRENT)]))
-
-            times = interleaved({"one": one, "many": many}, rounds, warm_up=3)
+        times = interleaved({"one": one, "many": many}, rounds, warm_up=3)
     return Row(
         f"{CONCURRENT} empty steps of one run at once",
         times["many"] / times["one"],
