@@ -133,13 +133,14 @@ class AsyncWorker:
                 self.finished += 1
 
     async def _go_on(self, name: RunName) -> bool:
-        core = self._keeper._core
+        keeper, core = self._keeper, self._keeper._core
         if not await core.arun(unfinished.waits(core.ctx, name, core.until())):
             self._pool.failed(name)  # it waits for a person; looked at again, but not soon
             return False
-        lease = await self._keeper.try_acquire(name.lease, ttl=self._ttl)
+        lease = await keeper.try_acquire(name.lease, ttl=self._ttl)
         if lease is None:
             return False
-        async with AsyncRunning(self._keeper, self._pool.options(name), self._ttl, None, lease=lease) as run:
+        options = self._pool.options(name)
+        async with AsyncRunning(keeper, options, self._ttl, None, keeper._passing, lease=lease) as run:
             await self._pool.resume[name.workflow](run)
         return True

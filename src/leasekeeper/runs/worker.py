@@ -149,14 +149,14 @@ class Worker:
                     self.finished += 1
 
     def _go_on(self, name: RunName) -> bool:
-        core = self._keeper._core
+        keeper, core = self._keeper, self._keeper._core
         if not core.run(unfinished.waits(core.ctx, name, core.until())):
             with self._lock:
                 self._pool.failed(name)  # it waits for a person; looked at again, but not soon
             return False
-        lease = self._keeper.try_acquire(name.lease, ttl=self._ttl)
+        lease = keeper.try_acquire(name.lease, ttl=self._ttl)
         if lease is None:
             return False
-        with Running(self._keeper, self._pool.options(name), self._ttl, None, lease=lease) as run:
+        with Running(keeper, self._pool.options(name), self._ttl, None, keeper._passing, lease=lease) as run:
             self._pool.resume[name.workflow](run)
         return True
