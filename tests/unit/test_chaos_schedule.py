@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from leasekeeper.cli.chaos import FAULTS as FAULTS_OF_HELP
+from leasekeeper.cli.chaos import LEASE_FAULTS, RUNS_FAULTS
 from leasekeeper.errors import ConfigError, StaleToken
 from leasekeeper.testing.chaos import KINDS, Story, Told, Weather, judge, make_schedule
 from leasekeeper.testing.chaos.effects import Ledger, load_target
@@ -19,6 +20,7 @@ from leasekeeper.testing.chaos.faults import FAULTS
 from leasekeeper.testing.chaos.picture import page
 from leasekeeper.testing.chaos.records import Attempt, Operation, read_lines
 from leasekeeper.testing.chaos.report import command_of, write
+from leasekeeper.testing.chaos.schedule import WORKLOADS
 from leasekeeper.testing.trial import Target, Writer
 
 
@@ -36,13 +38,25 @@ def test_a_seed_decides_everything() -> None:
 
 def test_all_kinds_come_up_and_all_can_be_done() -> None:
     """Every kind has its place in some storm, and somebody who does it."""
-    seen = {b.kind for s in range(40) for b in make_schedule(s, seconds=120, ttl_s=3, replicas=3, members=3)}
-    assert seen == set(KINDS) == set(FAULTS)
+    shape = {"seconds": 120.0, "ttl_s": 3.0, "replicas": 3, "members": 3}
+    for workload in WORKLOADS:
+        seen = {b.kind for s in range(60) for b in make_schedule(s, workload=workload, **shape)}  # type: ignore[arg-type]
+        assert seen == {kind.name for kind in KINDS.values() if workload in kind.workloads and not kind.by_name}
+    assert set(KINDS) == set(FAULTS)
+
+
+def test_what_strikes_by_name_alone() -> None:
+    """B30: a fault after which some promises cannot be kept is in no storm that does not ask for it."""
+    shape = {"seconds": 60.0, "ttl_s": 3.0, "replicas": 3, "members": 3}
+    seen = {b.kind for s in range(20) for b in make_schedule(s, kinds=("restore-unraised",), **shape)}  # type: ignore[arg-type]
+    assert seen == {"restore-unraised"}
+    with pytest.raises(ConfigError, match="halt-all"):
+        make_schedule(1, kinds=("halt-all",), **shape)  # type: ignore[arg-type]
 
 
 def test_the_help_names_all_kinds() -> None:
     """The command knows the kinds without loading what does them."""
-    assert tuple(KINDS) == FAULTS_OF_HELP
+    assert tuple(KINDS) == (*FAULTS_OF_HELP, *LEASE_FAULTS, *RUNS_FAULTS)
 
 
 def test_lanes() -> None:
@@ -154,7 +168,7 @@ def test_labels_do_not_overlap() -> None:
     """Each label ends before the next one in its row begins: what has no room is shortened, or left to the tooltip."""
     story = Story(seed=1, ttl_s=3.0, replicas=9, seconds=300.0, calm_s=300.0, end_s=320.0)
     for lane in ("etcd", *(f"r{number}" for number in range(9))):
-        kinds = [kind.name for kind in KINDS.values() if (kind.lane == "cluster") == (lane == "etcd")]
+        kinds = [kind.name for kind in KINDS.values() if kind.lane == ("cluster" if lane == "etcd" else "replica")]
         chance = Random(lane)
         for _ in range(100):
             at_s = chance.uniform(0, 299)

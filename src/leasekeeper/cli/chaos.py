@@ -27,6 +27,12 @@ FAULTS = (
     *("member-killed", "member-apart", "leader-apart", "leader-mute", "leader-deaf", "leader-frozen", "leader-moved"),
     *("quorum-lost", "all-killed", "slow-server", "revoked", "broken", "compaction", "no-space", "restore"),
 )
+# Those that only one workload has; `restore-unraised` strikes only where it is asked for.
+LEASE_FAULTS = ("restore-unraised",)
+RUNS_FAULTS = (
+    *("late-requests", "late-replies", "lost-replies", "fails-after", "fails", "outage", "old-reads"),
+    *("halt-all", "halt-some"),
+)
 
 
 @lease_command("chaos", timeout_help="Not used here: a storm takes --seconds and about a minute more.")
@@ -46,7 +52,14 @@ FAULTS = (
     "kinds",
     multiple=True,
     metavar="KIND",
-    help=f"Only this kind of fault, may be repeated; default all: {', '.join(FAULTS)}.",
+    help=f"Only this kind of fault, may be repeated; default all: {', '.join(FAULTS)}; with runs also"
+    f" {', '.join(RUNS_FAULTS)}. By name alone, with lease: {', '.join(LEASE_FAULTS)}.",
+)
+@click.option(
+    "--workload",
+    type=click.Choice(("lease", "runs")),
+    default="lease",
+    help="What is at stake: one lease that all compete for (default), or durable runs that act on an outside world.",
 )
 @click.option(
     "--target",
@@ -82,18 +95,18 @@ def command(
 
     Starts its own etcd members, replica processes, network faults and a guarded resource on this machine; needs no other
     etcd and touches none. A checker that knows nothing of how leasekeeper works then reads the resource's ledger and etcd.
+    With --workload runs the replicas are workers that go on with each other's runs, and the resource is an outside world.
     Exits with 1 if a promise was broken, with 69 if the resource ended and nothing can be said. The same seed makes the same
     faults at the same times.
     """
-    from leasekeeper.testing.chaos import Storm, Weather, judge, sign_report
+    from leasekeeper.testing.chaos import Weather, sign_report
     from leasekeeper.testing.chaos.report import as_json, write
 
     key = _key(key_file, report)
     weather = Weather(ttl_s=ttl, kinds=kinds, **wanted)  # type: ignore[arg-type]
     _try_folder(report)
     with Interrupts():
-        story = Storm(weather, lambda line: click.echo(line, err=True)).run()
-    verdict = judge(story)
+        story, verdict = _weathered(weather)
     if settings.as_json:
         json_line(as_json(weather, story, verdict))
     else:
@@ -104,6 +117,23 @@ def command(
         for path in (*written, sign_report(written[0], key)) if key else written:
             click.echo(f"written to {path}", err=True)
     return {"kept": DONE, "violated": NEGATIVE, "unknown": UNAVAILABLE}[verdict.word]
+
+
+def _weathered(weather: Weather) -> tuple[Story, Verdict]:
+    """Let the storm be, and judge it."""
+
+    def tell(line: str) -> None:
+        click.echo(line, err=True)
+
+    if weather.workload == "runs":
+        from leasekeeper.testing.chaos.runs import RunsStorm, judge_runs
+
+        told = RunsStorm(weather, tell).run()
+        return told, judge_runs(told)
+    from leasekeeper.testing.chaos import Storm, judge
+
+    story = Storm(weather, tell).run()
+    return story, judge(story)
 
 
 def _try_folder(report: Path | None) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from leasekeeper.errors import LeasekeeperError
 from leasekeeper.testing.chaos.operator import eventually
+from leasekeeper.testing.chaos.schedule import KINDS
 from leasekeeper.testing.proxy import Fault, Way
 
 if TYPE_CHECKING:
@@ -222,14 +223,14 @@ def _no_space(stage: Stage, _: Blow) -> Hit:
     return Hit("etcd", stage.operator.make_room, detail=detail)
 
 
-def _restore(stage: Stage, _: Blow) -> Hit:
+def _restore(stage: Stage, _: Blow, *, raised: bool = True) -> Hit:
     """As operators are told to do it: nobody reaches etcd for longer than any lease lasts, and the epoch is raised first."""
     for actor in stage.actors:
         actor.cut_off()
     stage.rest(stage.ttl_s + RESTORE_REST_S)
-    stage.cluster.restore(stage.backup)
+    stage.restore()
     tokens = stage.tokens()
-    number = eventually(lambda: stage.operator.raise_epoch(max(tokens, default=1)), EPOCH_S)
+    number = eventually(lambda: stage.operator.raise_epoch(max(tokens, default=1)), EPOCH_S) if raised else 0
     for actor in stage.actors:
         actor.reconnect()
     return Hit("etcd", tokens=tokens, detail=f"the epoch is {number}")
@@ -259,6 +260,8 @@ FAULTS: dict[str, Strike] = {
     "compaction": _compaction,
     "no-space": _no_space,
     "restore": _restore,
+    "restore-unraised": partial(_restore, raised=False),
+    **{kind.name: lambda stage, blow: stage.strike_world(blow) for kind in KINDS.values() if kind.lane == "world"},
 }
 
 
@@ -270,7 +273,7 @@ def strike(stage: Stage, blow: Blow) -> Hit | str:
     try:
         hit = FAULTS[blow.kind](stage, blow)
     except LeasekeeperError as error:
-        if blow.kind == "restore":
+        if blow.kind in ("restore", "restore-unraised"):
             raise
         return f"{type(error).__name__}: {error}"[:200]
     return hit if hit is not None else "nobody to strike who is not struck already"

@@ -97,6 +97,14 @@ class Operator:
             member_id = str(member.status().member_id)
             self._ask("/v3/maintenance/alarm", {"action": "DEACTIVATE", "memberID": member_id, "alarm": NOSPACE})
 
+    def mark(self, key: str) -> int:
+        """Write a key of the storm's own: the revision that did."""
+        return int(self._ask("/v3/kv/put", {"key": _b64(key), "value": _b64("x")})["header"]["revision"])
+
+    def size(self) -> int:
+        """The bytes of the largest member's database."""
+        return max(member.status().db_size for member in self._cluster.members if member.is_running)
+
     def back_up(self, path: Path) -> None:
         """Save a snapshot."""
         leader = self._cluster.leader()

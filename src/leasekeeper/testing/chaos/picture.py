@@ -6,27 +6,20 @@ from html import escape
 from typing import Any
 
 from leasekeeper.testing.chaos.checker import Verdict, owner_spans, pause_spans
+from leasekeeper.testing.chaos.drawing import HOLD, HUES, RED, RIGHT, STRUCK, Drawing, hue
 from leasekeeper.testing.chaos.records import Operation, Story, replica_of
+from leasekeeper.testing.chaos.runs import lanes as of_runs
+from leasekeeper.testing.chaos.runs.records import RunsStory
 from leasekeeper.testing.chaos.schedule import KINDS
 
 __all__ = ["page"]
 
-LEFT, RIGHT, TOP = 14.0, 24.0, 50.0
+TOP = 50.0
 NAMES = 84.0
-PX_PER_S = 16.0
-WIDTH_MIN = 1300.0
-# Browsers draw no wider ones.
-WIDTH_MAX = 30_000.0
 LANE, FAULT, ETCD_FAULT = 58.0, 14.0, 28.0
 BAR = 20.0
-LABEL_PX, DIGIT_PX = 6.4, 7.1
 BADGE_PX = 18.0
 LISTED_MAX = 100
-# Of a label as many characters are worth showing.
-SHORT = 5
-# To be told apart by the colour-blind, and from what has a meaning of its own: amber, grey and red.
-HUES = ("#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#8c564b", "#8c6bb1", "#44aa99", "#999933", "#332288")
-HOLD, STRUCK, RED = "#f2b134", "#c9ced6", "#b3001b"
 STYLE = """
 body{font:14px/1.45 system-ui,sans-serif;margin:24px;color:#1c2330;background:#fff;max-width:1500px}
 h1{font-size:20px;margin:0 0 4px} .ok{color:#00704f} .bad{color:#b3001b} .unknown{color:#8a5a00}
@@ -45,58 +38,6 @@ svg .badge{fill:#fff;font-weight:600;text-anchor:middle} svg g:target line{strok
 """
 
 
-class _Drawing:
-    """Collects the parts of one SVG."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = max(seconds, 1.0)
-        self.scale = max(min(PX_PER_S, WIDTH_MAX / self.seconds), (WIDTH_MIN - LEFT - RIGHT) / self.seconds)
-        self.parts: list[str] = []
-
-    def x(self, at_s: float) -> float:
-        """Where a moment is."""
-        return LEFT + min(max(at_s, 0.0), self.seconds) * self.scale
-
-    def span(self, begin_s: float, end_s: float, y: float, height: float, fill: str, about: str) -> None:
-        """A bar from one moment to another; ``about`` is shown when it is pointed at."""
-        x, width = self.x(begin_s), max(2.0, self.x(end_s) - self.x(begin_s))
-        self.parts.append(
-            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height}" rx="2" fill="{fill}">'
-            f"<title>{escape(about)}</title></rect>"
-        )
-
-    def label(self, begin_s: float, end_s: float, y: float, text: str, *, css: str = "", tail: bool = False) -> None:
-        """A word from one moment to another, or as much of its beginning as fits, or of its end (``tail``)."""
-        most = int((self.x(end_s) - self.x(begin_s) - 6) / (DIGIT_PX if tail else LABEL_PX))
-        if most < min(SHORT, len(text)):
-            return
-        if len(text) > most:
-            text = f"\u2026{text[len(text) - most + 1 :]}" if tail else f"{text[: most - 1]}\u2026"
-        self.text(self.x(begin_s) + 3, y, text, css=css)
-
-    def text(self, x: float, y: float, text: str, *, css: str = "") -> None:
-        """A word anywhere."""
-        style = f' class="{css}"' if css else ""
-        self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}"{style}>{escape(text)}</text>')
-
-    def line(self, at_s: float, top: float, bottom: float, stroke: str, about: str = "", width: float = 1.0) -> None:
-        """A vertical line at a moment."""
-        title = f"<title>{escape(about)}</title>" if about else ""
-        x = self.x(at_s)
-        self.parts.append(
-            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top:.1f}" y2="{bottom:.1f}" stroke="{stroke}" stroke-width="{width}">'
-            f"{title}</line>"
-        )
-
-    def cross(self, at_s: float, y: float, stroke: str, about: str) -> None:
-        """An x at a moment."""
-        x = self.x(at_s)
-        self.parts.append(
-            f'<path d="M{x - 4:.1f} {y - 4:.1f}l8 8m0 -8l-8 8" stroke="{stroke}" stroke-width="2.2" fill="none">'
-            f"<title>{escape(about)}</title></path>"
-        )
-
-
 def page(report: dict[str, Any], story: Story, verdict: Verdict) -> str:
     """The whole page."""
     word, css = {
@@ -110,7 +51,7 @@ def page(report: dict[str, Any], story: Story, verdict: Verdict) -> str:
         f"<title>leasekeeper chaos, seed {story.seed}</title><style>{STYLE}</style>"
         f'<h1 class="{css}">{word}</h1><div>{escape(versions)}</div>'
         f"<p><code>{escape(report['command'])}</code></p>{_broken(verdict)}"
-        f'<div class="legend">{_legend()}</div><div class="scroll">{_timeline(story, verdict)}</div>'
+        f'<div class="legend">{_legend(story)}</div><div class="scroll">{_timeline(story, verdict)}</div>'
         f'<div class="columns">{_figures(report["figures"])}{_faults(report)}</div></html>\n'
     )
 
@@ -127,13 +68,17 @@ def _broken(verdict: Verdict) -> str:
     return f"{unjudged}<ol>{items}</ol>{rest}" if items else unjudged
 
 
-def _legend() -> str:
-    chips = [
-        (HUES[0], "owns, HELD (a colour for each replica)"),
-        (HOLD, "SUSPENDED"),
-        (STRUCK, "a fault"),
-        (RED, "LOST; &times; a refused write; a number: a broken promise"),
-    ]
+def _legend(story: Story) -> str:
+    chips = (
+        of_runs.LEGEND
+        if isinstance(story, RunsStory)
+        else [
+            (HUES[0], "owns, HELD (a colour for each replica)"),
+            (HOLD, "SUSPENDED"),
+            (STRUCK, "a fault"),
+            (RED, "LOST; &times; a refused write; a number: a broken promise"),
+        ]
+    )
     return "".join(f'<span><i class="chip" style="background:{hue}"></i>{text}</span>' for hue, text in chips)
 
 
@@ -169,7 +114,7 @@ def _timeline(story: Story, verdict: Verdict) -> str:
     lanes = ["etcd", *(f"r{number}" for number in range(story.replicas)), "resource"]
     tops = {name: TOP + number * LANE for number, name in enumerate(lanes)}
     bottom = TOP + len(lanes) * LANE
-    drawing, names = _Drawing(story.end_s), _Drawing(story.end_s)
+    drawing, names = Drawing(story.end_s), Drawing(story.end_s)
     width, height = drawing.x(drawing.seconds) + RIGHT, bottom + 6
     _axis(drawing, bottom, story)
     for name, top in tops.items():
@@ -177,20 +122,23 @@ def _timeline(story: Story, verdict: Verdict) -> str:
         for each, right in ((names, NAMES), (drawing, width)):
             each.parts.append(f'<line x1="0" x2="{right:.0f}" y1="{top:.0f}" y2="{top:.0f}" stroke="#e6e9ee"/>')
     _blows(drawing, story, tops)
-    _owners(drawing, story, tops)
-    _writes(drawing, story, tops["resource"])
+    if isinstance(story, RunsStory):
+        of_runs.draw(drawing, story, tops)
+    else:
+        _owners(drawing, story, tops)
+        _writes(drawing, story, tops["resource"])
     _marks(drawing, verdict, tops, bottom)
     return _svg(names, "names", "names of the lanes", NAMES, height) + _svg(drawing, "time", "timeline", width, height)
 
 
-def _svg(drawing: _Drawing, css: str, about: str, width: float, height: float) -> str:
+def _svg(drawing: Drawing, css: str, about: str, width: float, height: float) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="{css}" width="{width:.0f}" height="{height:.0f}"'
         f' viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{about}">{"".join(drawing.parts)}</svg>'
     )
 
 
-def _marks(drawing: _Drawing, verdict: Verdict, tops: dict[str, float], bottom: float) -> None:
+def _marks(drawing: Drawing, verdict: Verdict, tops: dict[str, float], bottom: float) -> None:
     """Each violation: a line through all lanes, its number above, and a ring in the lane of whom it concerns."""
     free = 0.0
     marks = sorted(enumerate(verdict.broken[:LISTED_MAX], 1), key=lambda mark: mark[1].at_s)
@@ -211,7 +159,7 @@ def _marks(drawing: _Drawing, verdict: Verdict, tops: dict[str, float], bottom: 
         drawing.parts.append("</g>")
 
 
-def _axis(drawing: _Drawing, bottom: float, story: Story) -> None:
+def _axis(drawing: Drawing, bottom: float, story: Story) -> None:
     step = next(step for step in (1, 2, 5, 10, 20, 60, 120, 600, 3600, 36_000) if step * drawing.scale >= 60)
     for at_s in range(0, int(drawing.seconds) + 1, step):
         drawing.line(at_s, 20, bottom, "#eef0f3")
@@ -222,10 +170,11 @@ def _axis(drawing: _Drawing, bottom: float, story: Story) -> None:
 
 
 def _lane_of(operation: Operation) -> str:
-    return "etcd" if KINDS[operation.kind].lane == "cluster" else replica_of(operation.who)
+    lane = KINDS[operation.kind].lane
+    return replica_of(operation.who) if lane == "replica" else {"cluster": "etcd", "world": "resource"}[lane]
 
 
-def _blows(drawing: _Drawing, story: Story, tops: dict[str, float]) -> None:
+def _blows(drawing: Drawing, story: Story, tops: dict[str, float]) -> None:
     for lane, top in tops.items():
         here = sorted((o for o in story.operations if _lane_of(o) == lane), key=lambda operation: operation.at_s)
         # The lane of etcd has room for labels in two rows, so each may go on until the next but one begins.
@@ -240,7 +189,7 @@ def _blows(drawing: _Drawing, story: Story, tops: dict[str, float]) -> None:
             drawing.label(operation.at_s, starts[number + rows], y, operation.kind)
 
 
-def _owners(drawing: _Drawing, story: Story, tops: dict[str, float]) -> None:
+def _owners(drawing: Drawing, story: Story, tops: dict[str, float]) -> None:
     spans = owner_spans(story)
     for who, token, begin_s, end_s in spans:
         about = f"{who} owns with token {token}, {begin_s:.1f} to {end_s:.1f} s"
@@ -256,7 +205,7 @@ def _owners(drawing: _Drawing, story: Story, tops: dict[str, float]) -> None:
             drawing.line(line.at_s, y, y + BAR + 6, RED, about, 3.0)
 
 
-def _writes(drawing: _Drawing, story: Story, top: float) -> None:
+def _writes(drawing: Drawing, story: Story, top: float) -> None:
     for attempt in story.attempts:
         about = f"write {attempt.number} of {attempt.holder}, token {attempt.token}, {attempt.at_s:.2f} s"
         if attempt.accepted:
@@ -272,4 +221,4 @@ def _bar_y(tops: dict[str, float], who: str) -> float:
 
 
 def _hue(who: str) -> str:
-    return HUES[int(replica_of(who)[1:]) % len(HUES)]
+    return hue(replica_of(who))

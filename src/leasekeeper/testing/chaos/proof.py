@@ -36,7 +36,12 @@ def sign_report(report: Path, key: SigningKey) -> Path:
 
 
 def require_proof(
-    report: Path, *keys: VerifyingKey, max_age_s: float, seconds: float = 0.0, release: str = __version__
+    report: Path,
+    *keys: VerifyingKey,
+    max_age_s: float,
+    seconds: float = 0.0,
+    release: str = __version__,
+    workload: str = "lease",
 ) -> dict[str, Any]:
     """The report, if one of the keys signed it, it is young enough, of this release, and every promise was kept.
 
@@ -49,20 +54,23 @@ def require_proof(
         max_age_s: how long ago the storm may have ended.
         seconds: how long it must have lasted at least.
         release: of leasekeeper; the one that runs by default.
+        workload: what it must have been a storm over: ``lease`` or ``runs``.
 
     Raises:
         AuthError: the signature is missing, forged, or of a key that is not among these.
         ConfigError: the report cannot be read, is too old, of another release, of too short a storm, or one of a broken promise;
-            ``field`` says which.
+            or over something else; ``field`` says which.
     """
     data = _read(report, REPORT_MAX_BYTES)
     Keyring(*keys).verify(*_signature(report, data))
     found = _report(data)
     age_s = time.time() - float(found["ended_at_s"])
+    over = found.get("workload", "lease")  # there was no other when a report did not say
     for field, value, good, expected in (
         ("proof.verdict", found["verdict"], found["verdict"] == "kept", "kept"),
         ("proof.release", found["versions"]["leasekeeper"], found["versions"]["leasekeeper"] == release, release),
         ("proof.age_s", round(age_s), -SKEW_S <= age_s <= max_age_s, f"at most {max_age_s:g}"),
+        ("proof.workload", over, over == workload, workload),
         ("proof.seconds", found["seconds"], found["seconds"] >= seconds, f"{seconds:g} or more"),
     ):
         if not good:

@@ -123,6 +123,7 @@ class Story:
     residue: Residue = field(default_factory=Residue)
     # Replicas that ended by themselves: ``detail`` is how, with the last that each said.
     deaths: list[Told] = field(default_factory=list)
+    workload: str = "lease"
     # Why the storm was broken off; "" for one that came to its end.
     stopped: str = ""
     left_out: dict[str, str] = field(default_factory=dict)

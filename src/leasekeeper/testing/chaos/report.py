@@ -24,6 +24,7 @@ def command_of(weather: Weather) -> str:
     words += [f"--replicas {weather.replicas}", f"--members {weather.members}", f"--ttl {weather.ttl_s:g}"]
     words += [f"--fault {kind}" for kind in weather.kinds]
     words += [f"--target {weather.target}"] if weather.target else []
+    words += [f"--workload {weather.workload}"] if weather.workload != "lease" else []
     return " ".join(words)
 
 
@@ -42,6 +43,7 @@ def as_json(weather: Weather, story: Story, verdict: Verdict) -> dict[str, Any]:
         "members": weather.members,
         "ttl_s": weather.ttl_s,
         "target": weather.target,
+        "workload": weather.workload,
         "versions": {
             "leasekeeper": __version__,
             "python": platform.python_version(),

@@ -1,12 +1,12 @@
 """Which faults there are, and when which of them strikes: made from one seed, before anything runs.
 
-Each replica, the owner of the moment, and the cluster have a lane of their own, in which one fault follows another, so faults
-of different lanes overlap and those of one do not.
+Each replica, the owner of the moment, the cluster and the outside world have a lane of their own, in which one fault follows
+another, so faults of different lanes overlap and those of one do not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Literal
@@ -14,9 +14,11 @@ from typing import Literal
 from leasekeeper.errors import ConfigError
 from leasekeeper.testing.chaos.records import Blow
 
-__all__ = ["KINDS", "Kind", "Lane", "choose_kinds", "make_schedule"]
+__all__ = ["KINDS", "WORKLOADS", "Kind", "Lane", "Workload", "choose_kinds", "make_schedule"]
 
-Lane = Literal["replica", "cluster"]
+Lane = Literal["replica", "cluster", "world"]
+Workload = Literal["lease", "runs"]
+WORKLOADS: tuple[Workload, ...] = ("lease", "runs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,9 @@ class Kind:
     most: int | None = None
     # Whether it happens between members, so that one alone knows no such thing.
     among_members: bool = False
+    workloads: tuple[Workload, ...] = WORKLOADS
+    # Whether it strikes only where it is asked for by name.
+    by_name: bool = False
 
 
 BLINK = (0.4, 0.7, 1.3, 2.5)
@@ -62,24 +67,55 @@ _ALL = (
     Kind("compaction", "cluster", (), "etcd forgets all history"),
     Kind("no-space", "cluster", (0.7, 1.3), "etcd's quota is used up: it takes no writes", most=1),
     Kind("restore", "cluster", (), "etcd is restored from an old backup, and the epoch is raised", most=1),
+    Kind(
+        "restore-unraised",
+        "cluster",
+        (),
+        "etcd is restored from an old backup, and nobody raises the epoch: tokens are given again",
+        most=1,
+        workloads=("lease",),
+        by_name=True,
+    ),
+    *(
+        Kind(name, "world", lasts, about, workloads=("runs",))
+        for name, lasts, about in (
+            ("late-requests", BLINK, "what the outside world is asked to do is done late"),
+            ("late-replies", LONG, "the outside world does at once what it is asked, and answers late"),
+            ("lost-replies", BLINK, "the outside world does what it is asked, and drops the connection"),
+            ("fails-after", BLINK, "the outside world does what it is asked, and says 500"),
+            ("fails", BLINK, "the outside world does nothing, and says 500"),
+            ("outage", BLINK, "the outside world drops every connection, and does nothing"),
+            ("old-reads", LONG, "a list of the outside world lags behind"),
+            ("halt-all", BLINK, "an operator halts everything, and lifts it again"),
+            ("halt-some", LONG, "an operator halts runs by the beginning of their names, and lifts it again"),
+        )
+    ),
 )
 KINDS: dict[str, Kind] = {kind.name: kind for kind in _ALL}
 """All kinds of faults, by name."""
 
 
-def choose_kinds(names: Collection[str]) -> tuple[Kind, ...]:
-    """The kinds of these names; all for none. ConfigError for a name that there is not."""
-    unknown = sorted(set(names) - set(KINDS))
+def choose_kinds(names: Collection[str], workload: Workload = "lease") -> tuple[Kind, ...]:
+    """The kinds of these names; for none all that may strike unasked. ConfigError for a name that the workload has not."""
+    known = {kind.name: kind for kind in _ALL if workload in kind.workloads}
+    unknown = sorted(set(names) - set(known))
     if unknown:
-        raise ConfigError(field="faults", value=unknown[0], expected=f"some of {', '.join(KINDS)}")
-    return tuple(kind for kind in _ALL if kind.name in names) if names else _ALL
+        raise ConfigError(field="faults", value=unknown[0], expected=f"some of {', '.join(known)}")
+    return tuple(kind for name, kind in known.items() if (name in names if names else not kind.by_name))
 
 
 def make_schedule(
-    seed: int, *, seconds: float, ttl_s: float, replicas: int, members: int, kinds: Collection[str] = ()
+    seed: int,
+    *,
+    seconds: float,
+    ttl_s: float,
+    replicas: int,
+    members: int,
+    kinds: Collection[str] = (),
+    workload: Workload = "lease",
 ) -> list[Blow]:
     """The faults of a seed, in order of time; each is over after ``seconds``."""
-    chosen = choose_kinds(kinds)
+    chosen = choose_kinds(kinds, workload)
     blows: list[Blow] = []
     for number in range(replicas + 1):
         # The last of these lanes is the owner's, whoever that is then.
@@ -88,12 +124,12 @@ def make_schedule(
         blows += _lane(Random(f"{seed}/replica/{number}"), lane, seconds, ttl_s, [target])
     lane = [kind for kind in chosen if kind.lane == "cluster"]
     blows += _lane(Random(f"{seed}/cluster"), lane, seconds, ttl_s, list(range(members)))
+    lane = [kind for kind in chosen if kind.lane == "world"]
+    blows += _lane(Random(f"{seed}/world"), lane, seconds, ttl_s, [None])
     return sorted(blows, key=lambda blow: (blow.at_s, blow.kind, -1 if blow.target is None else blow.target))
 
 
-def _lane(
-    chance: Random, kinds: list[Kind], seconds: float, ttl_s: float, targets: list[int | None] | list[int]
-) -> list[Blow]:
+def _lane(chance: Random, kinds: list[Kind], seconds: float, ttl_s: float, targets: Sequence[int | None]) -> list[Blow]:
     blows: list[Blow] = []
     at_s = chance.uniform(1.0, 3.0) * ttl_s
     left = {kind.name: kind.most for kind in kinds}

@@ -22,6 +22,8 @@ from leasekeeper.testing.process import ChildProcess
 from leasekeeper.testing.proxy import FaultProxy
 
 if TYPE_CHECKING:
+    from leasekeeper.testing.chaos.faults import Hit
+    from leasekeeper.testing.chaos.records import Blow
     from leasekeeper.testing.chaos.storm import Weather
 
 __all__ = ["Actor", "Stage"]
@@ -64,6 +66,7 @@ class Actor:
         self.links = links
         self.ttl_s = stage.ttl_s
         self.struck = False
+        self.frozen = False
         self._stage = stage
         self._number = number
         self._lives = 0
@@ -83,30 +86,34 @@ class Actor:
             "holder": f"{self.name}.{self._lives}",
             "endpoints": [link.endpoint for link in self.links],
             "namespace": NAMESPACE,
-            "resource": stage.port,
             "ttl_s": stage.ttl_s,
             "zero_s": stage.zero_s,
             "control": str(self._control),
             "seed": f"{stage.seed}/{self._number}/{self._lives}",
         }
         self._felled = False
-        self._process = ChildProcess(_program("replica", config), log=stage.home / f"{self.name}.{self._lives}.log")
+        config |= stage.config()
+        program = _program(stage.replica_program, config)
+        self._process = ChildProcess(program, log=stage.home / f"{self.name}.{self._lives}.log")
 
     def kill(self) -> None:
         """End it without a word."""
         if self._process is not None:
             self._felled = True
             self._process.kill()
+            self.frozen = False
 
     def freeze(self) -> None:
         """Stop it wherever it is."""
         if self._process is not None and self._process.alive:
+            self.frozen = True
             self._process.freeze()
 
     def thaw(self) -> None:
         """Let it go on."""
         if self._process is not None and self._process.alive:
             self._process.thaw()
+        self.frozen = False
 
     @property
     def died(self) -> str:
@@ -138,6 +145,9 @@ class Actor:
 class Stage:
     """The parts of a storm. A context manager: entering starts all, leaving ends all and removes what they left."""
 
+    # What a replica runs, as a module below this package.
+    replica_program = "replica"
+
     def __init__(self, weather: Weather, home: Path) -> None:
         self.seed = weather.seed
         self.ttl_s = weather.ttl_s
@@ -150,7 +160,7 @@ class Stage:
         self.actors: list[Actor] = []
         self.cluster = EtcdCluster(weather.members, quota_bytes=QUOTA_BYTES)
         self.operator = Operator(self.cluster, NAMESPACE)
-        self._weather = weather
+        self.weather = weather
         self._stack = ExitStack()
         self._resource: ChildProcess | None = None
         self._stutters: list[threading.Thread] = []
@@ -168,15 +178,22 @@ class Stage:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def config(self) -> dict[str, Any]:
+        """What a replica is told beside what all are."""
+        return {"resource": self.port}
+
     def _start(self) -> None:
         self._start_resource()
         self._stack.enter_context(self.cluster)
-        for number in range(self._weather.replicas):
+        for number in range(self.weather.replicas):
             links = [
                 self._stack.enter_context(FaultProxy(member.endpoint, name=f"r{number}-{index}"))
                 for index, member in enumerate(self.cluster.members)
             ]
             self.actors.append(Actor(self, number, links))
+        self._start_replicas()
+
+    def _start_replicas(self) -> None:
         for actor in self.actors:
             actor.start()
 
@@ -184,10 +201,10 @@ class Stage:
         port = self.home / "port"
         config = {
             "ledger": str(self.ledger),
-            "target": self._weather.target,
+            "target": self.weather.target,
             "zero_s": self.zero_s,
             "port": str(port),
-            "path": [os.getcwd()] if self._weather.target else [],
+            "path": [os.getcwd()] if self.weather.target else [],
         }
         self._resource = ChildProcess(_program("effects", config), log=self.home / "resource.log")
         until = time.monotonic() + START_S
@@ -199,7 +216,7 @@ class Stage:
 
     def _no_resource(self, resource: ChildProcess) -> LeasekeeperError:
         why = _ending(resource) or f"it is not ready after {START_S:g} s"
-        if (named := self._weather.target) and "ConfigError: " in why:
+        if (named := self.weather.target) and "ConfigError: " in why:
             _, _, expected = why.partition("expected ")
             return ConfigError(field="target", value=named, expected=expected)
         return Unavailable(f"the resource did not start: {why}", operation="start")
@@ -208,6 +225,18 @@ class Stage:
     def resource_ended(self) -> str:
         """How the resource ended, which it never should, with the last that it said; "" while it runs."""
         return "" if self._resource is None else _ending(self._resource)
+
+    def strike_world(self, blow: Blow) -> Hit | None:
+        """Do a fault of the outside world, where there is one."""
+        return None
+
+    def save(self) -> None:
+        """Save the backup that a later restore is from."""
+        self.operator.back_up(self.backup)
+
+    def restore(self) -> None:
+        """Restore etcd from the backup."""
+        self.cluster.restore(self.backup)
 
     def end_replicas(self) -> None:
         """Kill every replica, as a crash would."""
@@ -222,6 +251,7 @@ class Stage:
             thread.join()
         if self._resource is not None:
             self._resource.kill()
+            self._resource = None
         self._stack.close()
 
     # ------------------------------------------------------------ time

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import count
+from pathlib import Path
 
 from leasekeeper.errors import ConfigError, LeasekeeperError
 from leasekeeper.testing import snapshots
 from leasekeeper.testing.chaos import faults
 from leasekeeper.testing.chaos.operator import eventually
 from leasekeeper.testing.chaos.records import Blow, Operation, Residue, Story, Told, turns_since
-from leasekeeper.testing.chaos.schedule import KINDS, choose_kinds, make_schedule
+from leasekeeper.testing.chaos.schedule import KINDS, WORKLOADS, Workload, choose_kinds, make_schedule
 from leasekeeper.testing.chaos.stage import Stage
 from leasekeeper.testing.homes import make_home
 
@@ -36,6 +37,7 @@ SAID_MAX = 500
 class Weather:
     """What a storm is made of. ``target`` names the guarded resource, see `effects`; "" is the usual one.
 
+    ``workload``: ``lease``, replicas that compete for one lease; ``runs``, workers that do durable steps (`chaos.runs`).
     ``kinds`` are the names of the faults that may strike; () for all. ConfigError for values that make no storm.
     """
 
@@ -46,6 +48,7 @@ class Weather:
     ttl_s: float = 3.0
     kinds: tuple[str, ...] = ()
     target: str = ""
+    workload: Workload = "lease"
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
@@ -58,7 +61,13 @@ class Weather:
             raise ConfigError(field="members", value=self.members, expected="1, 3 or 5")
         if not TTL_MIN_S <= self.ttl_s <= TTL_MAX_S or self.ttl_s != int(self.ttl_s):
             raise ConfigError(field="ttl", value=self.ttl_s, expected="whole seconds from 2 to 30")
-        choose_kinds(self.kinds)
+        if self.workload not in WORKLOADS:
+            raise ConfigError(field="workload", value=self.workload, expected=" or ".join(WORKLOADS))
+        if self.workload != "lease" and self.target:
+            raise ConfigError(
+                field="target", value=self.target, expected="none with runs, which act on an outside world"
+            )
+        choose_kinds(self.kinds, self.workload)
 
 
 class _BrokenOffError(Exception):
@@ -74,7 +83,14 @@ class Storm:
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
         self._under_way: list[Operation] = []
-        self._story = Story(weather.seed, weather.ttl_s, weather.replicas, weather.seconds)
+        self._story = self._new_story()
+
+    def _new_story(self) -> Story:
+        weather = self.weather
+        return Story(weather.seed, weather.ttl_s, weather.replicas, weather.seconds)
+
+    def _new_stage(self, home: Path) -> Stage:
+        return Stage(self.weather, home)
 
     def run(self) -> Story:
         """Run it to its end, which takes ``seconds`` and about a minute more. Everything it started has ended then."""
@@ -83,12 +99,12 @@ class Storm:
         home = make_home()
         with ExitStack() as stack:
             stack.callback(home.remove)
-            stage = stack.enter_context(Stage(self.weather, home.path))
+            stage = stack.enter_context(self._new_stage(home.path))
             story = self._story
             story.versions = {"etcd": stage.cluster.members[0].version}
             self._leave_out(stage)
             if "restore" not in story.left_out:
-                stage.operator.back_up(stage.backup)
+                stage.save()
             self._plan(stage)
             try:
                 self._strike_all(stage)
@@ -108,13 +124,13 @@ class Storm:
         try:
             snapshots.restoring_program(stage.cluster.binary)
         except ConfigError as error:
-            reasons["restore"] = str(error)
+            reasons["restore"] = reasons["restore-unraised"] = str(error)
         if stage.cluster.binary.etcdctl is None:
-            reasons["restore"] = f"there is no etcdctl beside {stage.cluster.binary.etcd}"
+            reasons["restore"] = reasons["restore-unraised"] = f"there is no etcdctl beside {stage.cluster.binary.etcd}"
         for kind in KINDS.values():
             if kind.among_members and self.weather.members == 1:
                 reasons[kind.name] = "one member has no other"
-        chosen = choose_kinds(self.weather.kinds)
+        chosen = choose_kinds(self.weather.kinds, self.weather.workload)
         self._story.left_out = {kind.name: reasons[kind.name] for kind in chosen if kind.name in reasons}
         if len(self._story.left_out) == len(chosen):
             why = "; ".join(f"{name}: {reason}" for name, reason in self._story.left_out.items())
@@ -124,7 +140,8 @@ class Storm:
 
     def _plan(self, stage: Stage) -> None:
         weather = self.weather
-        names = tuple(kind.name for kind in choose_kinds(weather.kinds) if kind.name not in self._story.left_out)
+        chosen = choose_kinds(weather.kinds, weather.workload)
+        names = tuple(kind.name for kind in chosen if kind.name not in self._story.left_out)
         blows = make_schedule(
             weather.seed,
             seconds=weather.seconds,
@@ -132,10 +149,15 @@ class Storm:
             replicas=weather.replicas,
             members=weather.members,
             kinds=names,
+            workload=weather.workload,
         )
         for blow in blows:
             self._later(blow.at_s, lambda blow=blow: self._strike(stage, blow))  # type: ignore[misc]
+        self._prepare(stage, blows)
         self._tell(f"seed {weather.seed}: {len(blows)} faults in {weather.seconds:g} s")
+
+    def _prepare(self, stage: Stage, blows: list[Blow]) -> None:
+        """What has to be done before a fault can strike."""
 
     def _later(self, at_s: float, act: Callable[[], None]) -> None:
         heapq.heappush(self._due, (at_s, next(self._order), act))
@@ -169,6 +191,11 @@ class Storm:
 
     def _strike(self, stage: Stage, blow: Blow) -> None:
         begun_s = stage.now_s()
+        lane = KINDS[blow.kind].lane
+        if lane != "replica" and any(KINDS[each.kind].lane == lane for each in self._under_way):
+            # A director that is late may come to a fault before the one ahead of it in its lane is over.
+            self._tell(f"{begun_s:6.1f} s  {blow.kind}: the fault before it is not over yet")
+            return
         hit = faults.strike(stage, blow)
         if isinstance(hit, str):
             self._tell(f"{begun_s:6.1f} s  {blow.kind}: {hit}")
@@ -218,9 +245,13 @@ class Storm:
             except LeasekeeperError as error:
                 story.stopped = _first_line(error)
         story.operations += [replace(done, until_s=story.end_s) for done in self._under_way]
-        story.told = list(stage.told())
-        story.attempts = stage.attempts()
+        self._collect(stage)
         story.operations.sort(key=lambda operation: operation.at_s)
+
+    def _collect(self, stage: Stage) -> None:
+        """Take what was written down."""
+        self._story.told = list(stage.told())
+        self._story.attempts = stage.attempts()
 
     def _wait_empty(self, stage: Stage) -> Residue:
         until = time.monotonic() + stage.ttl_s + PATIENCE_S
