@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 import click
 import pytest
@@ -35,7 +37,8 @@ def commands() -> Iterator[tuple[str, click.Command]]:
         assert command is not None
         yield name, command
         if isinstance(command, click.Group):
-            yield from ((name, sub) for sub in command.commands.values())
+            inside = (command.get_command(CTX, sub) for sub in command.list_commands(CTX))
+            yield from ((name, sub) for sub in inside if sub is not None)
 
 
 COMMANDS = list(commands())
@@ -55,7 +58,7 @@ def test_every_command_and_option_has_its_place(heading: str, command: click.Com
     call = heading if command.name == heading else f"{heading} {command.name}"
     assert f"`leasekeeper {call}" in section
     for option in options(command):
-        for spelled in option.opts:
+        for spelled in (*option.opts, *option.secondary_opts):
             assert re.search(rf"`{spelled}[ `]", section), spelled
     for argument in (param for param in command.params if isinstance(param, click.Argument)):
         assert (argument.metavar or argument.name or "").strip("- .").upper() in section
@@ -64,7 +67,8 @@ def test_every_command_and_option_has_its_place(heading: str, command: click.Com
 @pytest.mark.parametrize(("heading", "command"), COMMANDS, ids=ids)
 def test_no_option_is_made_up(heading: str, command: click.Command) -> None:
     """An option that the page's section names exists, there or on etcdctl."""
-    known = {spelled for name, one in COMMANDS if name == heading for param in one.params for spelled in param.opts}
+    params = [param for name, one in COMMANDS if name == heading for param in one.params]
+    known = {spelled for param in params for spelled in (*param.opts, *param.secondary_opts)}
     known |= {spelled for param in program.params for spelled in param.opts} | {"-h"}
     if heading == "acquire":
         known |= {"--ttl", "--note"}
@@ -91,17 +95,30 @@ def test_every_exit_code_is_listed() -> None:
     table = set(re.findall(r"^\| ([\d, ]+) \|", sections(PAGE)["Exit codes"], flags=re.MULTILINE))
     listed = {int(code) for cell in table for code in cell.split(", ")}
     names = ("DONE", "NEGATIVE", "USAGE", "UNAVAILABLE", "BUG", "SYSTEM", "OUTPUT", "NOT_ACQUIRED", "LOST", "DENIED")
-    assert listed == {getattr(exits, name) for name in names}
+    assert listed == {getattr(exits, name) for name in (*names, "NEEDS_A_PERSON")}
 
 
 def test_every_field_of_the_json_is_documented() -> None:
     """Each field that the shapes are made of is named on the page of the JSON."""
-    from leasekeeper.cli import acquire, break_, dev, doctor, epoch, migrate, shapes, show, verify, watch
-
-    made = "".join(
-        inspect.getsource(module)
-        for module in (acquire, break_, dev, doctor, epoch, migrate, shapes, show, verify, watch)
+    from leasekeeper.cli import (
+        acquire,
+        break_,
+        dev,
+        doctor,
+        epoch,
+        halt,
+        migrate,
+        runs,
+        shapes,
+        show,
+        unhalt,
+        verify,
+        watch,
     )
+
+    modules = [acquire, break_, dev, doctor, epoch, halt, migrate, shapes, show, unhalt, verify, watch]
+    modules += [import_module(f"{runs.__name__}.{found.name}") for found in iter_modules(runs.__path__)]
+    made = "".join(map(inspect.getsource, modules))
     fields = set(re.findall(r'"([a-z_]+)": ', made))
     assert len(fields) > 30
     for field in fields:
