@@ -427,6 +427,16 @@ def test_a_halt_stops_intents_alone(scope: str) -> None:
     assert runs[1].error.scope == scope  # type: ignore[union-attr]
 
 
+def test_a_halt_stops_intents_that_wait_behind_the_one_it_has_stopped() -> None:
+    """B15: what comes while the first is being refused is refused as well; what is known of a halt lets nothing pass it."""
+    owner = Owner()
+    owner.client.do(halt(owner.client.ctx, "order/*", "stop", owner.world.now_s + 5))
+    plans = [append(owner.log, entry(owner, f"n{index}", intent=True)) for index in range(3)]
+    runs = Crew(owner.client).run(plans)
+    assert [type(run.error) for run in runs] == [RunHalted] * 3
+    assert texts(owner) == []
+
+
 @pytest.mark.parametrize("scope", ["orders/*", "order/o-11", "order/o-1x*", "other/o-1"])
 def test_a_halt_of_others_stops_nothing(scope: str) -> None:
     """B15: other runs go on under a halt that does not cover them, at the cost of one more transaction."""

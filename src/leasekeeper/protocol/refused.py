@@ -57,6 +57,7 @@ def _see_halts(log: Log, built: Built, reply: pb.TxnResponse) -> tuple[list[Halt
     if found is not None:
         for entry in intents:
             fail(log, (entry,), _halted(log, entry, found))
+        return [], EXPECTED + 1  # intents that come meanwhile are sent as if none were known, and refused likewise
     return known, EXPECTED + 1
 
 
