@@ -51,9 +51,11 @@ def test_of_an_async_worker(etcd: EtcdServer, namespace: str) -> None:
             failpoint = failpoints.raise_at("intent:send", RuntimeError("struck"), on=keeper)
             with failpoint:
                 await keeper.begin("order", id="o-1", signer=None)
-                async with keeper.worker({"order": main}, every=0.05, signer=None) as worker:
-                    while worker.finished < 1:
-                        await asyncio.sleep(0.05)
+                worker = keeper.worker({"order": main}, every=0.05, signer=None)
+                work = asyncio.create_task(worker.run())
+                while worker.finished < 1:  # noqa: ASYNC110 - the worker has no event for it
+                    await asyncio.sleep(0.05)
+                work.cancel()
             return failpoint.struck, worker.failed
 
     assert asyncio.run(asyncio.wait_for(story(), 50)) == (True, 1)
