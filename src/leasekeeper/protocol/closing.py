@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.append import Entry, append
+from leasekeeper.protocol.head import read_head
 from leasekeeper.protocol.outcome import error_text
+from leasekeeper.protocol.plan import RANGE, persist
 from leasekeeper.protocol.receipt import Draft, plain
 from leasekeeper.run_errors import InDoubt, RunHalted
 
@@ -19,6 +22,7 @@ __all__ = ["fail", "finish"]
 
 # How long it is tried to leave word of a failure. Nobody decides on it, and whoever leaves a block must not hang there.
 FAIL_S = 5.0
+READ_S = 10.0
 
 
 def finish(log: Log) -> Plan[Appended | None]:
@@ -28,11 +32,18 @@ def finish(log: Log) -> Plan[Appended | None]:
     """
     if log.head.status == "finished":
         return None
-    if log.head.doubts:
-        raise InDoubt(run=log.run, step=log.head.doubts[0], why="the run was to be finished with a step in doubt")
+    if log.head.doubts and (doubts := (yield from _doubts(log))):
+        raise InDoubt(run=log.run, step=doubts[0], why="the run was to be finished with a step in doubt")
     draft = Draft("finished", "", b"{}", log.ctx.new_nonce())
     gone = m.delete(log.keys.unfinished)
     return (yield from append(log, Entry(draft, puts=lambda _: (gone,), change=_finished)))
+
+
+def _doubts(log: Log) -> Plan[tuple[str, ...]]:
+    """The steps that wait for an operator now: one may have said a word since the owner last wrote."""
+    request = pb.RangeRequest(key=log.keys.head)
+    reply = yield from persist(RANGE, request, now=log.ctx.now, until=log.ctx.now() + READ_S, strict=True)
+    return read_head(reply.kvs[0].value, log.keys.head.decode()).doubts if reply.kvs else log.head.doubts
 
 
 def fail(log: Log, error: BaseException) -> Plan[Appended | None]:
