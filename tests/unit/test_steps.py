@@ -338,6 +338,26 @@ def test_a_postcondition_that_never_held_is_a_doubt() -> None:
     assert "outcome" not in [receipt.kind for receipt in life.owner.records()]
 
 
+@pytest.mark.parametrize("name", ["dedupes", "probe", "all of it", "memo"])
+def test_what_is_in_doubt_is_not_called_before_somebody_has_said(name: str) -> None:
+    """A16: also where it could be called again: the operator who was told looks at a world that nobody changes meanwhile."""
+    works, outside = BY_NAME[name], Outside(dedupes=True)
+    life = Life()
+    calls = works.calls(outside)
+    asked: list[str] = []
+    object.__setattr__(calls, "effect", lambda pointer: asked.append(pointer.idem))
+    object.__setattr__(calls, "verify", lambda pointer, result: False)
+    for _ in range(3):
+        with pytest.raises(InDoubt):
+            life.step(works.spec("s"), calls)
+    assert len(asked) == 1
+    resolved(life, applied=False)
+    with pytest.raises(InDoubt):
+        life.step(works.spec("s"), calls)
+    assert len(asked) == 2
+    assert asked[0] == asked[1]
+
+
 def test_one_step_at_a_time_under_one_key() -> None:
     """StepBusy: while a step is under way, another with its key is refused, and none once it has ended, however it did."""
     works, outside = BY_NAME["bare"], Outside()

@@ -125,7 +125,11 @@ def _judge(life: Incarnation, spec: Spec, pointer: Pointer, seen: Observed | Non
     if pointer.state == "cleared" and not (seen is not None and seen.applied):
         return Verdict.CALL, "an operator, or the effect itself, has said that it was not applied"
     age_s = life.log.ctx.wall() - pointer.at_ms / 1000
-    return decide(spec.helps, seen, age_s=age_s, key_ttl_s=spec.key_ttl_s, memo=spec.kind == "memo")
+    verdict, why = decide(spec.helps, seen, age_s=age_s, key_ttl_s=spec.key_ttl_s, memo=spec.kind == "memo")
+    if pointer.state == "in_doubt" and verdict is Verdict.CALL:
+        # Somebody was told, and may be about to say what they have seen: it must not change meanwhile.
+        return Verdict.STOP, "it is in doubt, and nobody has said yet what became of it"
+    return verdict, why
 
 
 def _replayed(life: Incarnation, spec: Spec, calls: Calls, receipt: Receipt) -> Conduct[Any]:
