@@ -17,7 +17,7 @@ from leasekeeper.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["BYTES_MAX", "DEPTH_MAX", "canonical"]
+__all__ = ["BYTES_MAX", "DEPTH_MAX", "TooMuch", "canonical"]
 
 BYTES_MAX = 64 * 1024
 DEPTH_MAX = 32
@@ -37,6 +37,10 @@ CONTAINERS = frozenset((dict, list, tuple))
 _ENCODER = json.JSONEncoder(
     sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False
 )
+
+
+class TooMuch(ConfigError):
+    """A value takes more bytes of JSON than it may."""
 
 
 def canonical(
@@ -135,7 +139,7 @@ def _piecewise(value: object, what: str, big: Big, most: int, depth_max: int) ->
         # Counted on the way: a few lists that hold each other would fill the memory before they are one text.
         left -= len(piece)
         if left < 0:
-            raise ConfigError(field=what, value="more than that", expected=f"at most {most} bytes of JSON")
+            raise TooMuch(field=what, value="more than that", expected=f"at most {most} bytes of JSON")
         pieces.append(piece)
     return b"".join(pieces)
 

@@ -67,7 +67,7 @@ class RunHalted(StopWork):
 
 
 class InDoubt(StopWork):
-    """Look at the resource whether it happened, then say so: `leasekeeper runs resolve RUN STEP --applied|--not-applied`.
+    """Look whether it happened, then say so: `leasekeeper runs resolve RUN STEP --applied|--not-applied --evidence TEXT`.
 
     The step was begun, and no record, question or idempotency key can tell whether its effect was applied. ``seq`` is the number
     of the intent's record, ``why`` says what could not be known. The run stops here until somebody resolves it.

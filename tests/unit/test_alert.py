@@ -40,7 +40,7 @@ ALERT = Alert(
     why="the reply was lost",
     seq=7,
     holder="host:12:ab",
-    command="leasekeeper runs resolve order/42 charge --applied|--not-applied",
+    command="leasekeeper runs resolve order/42 charge --applied|--not-applied --evidence TEXT",
 )
 SECRETS = ("sesame", "T0P", "hunter2")
 
@@ -240,7 +240,7 @@ def test_a_command_can_be_pasted() -> None:
     """Names with blanks or quotation marks are quoted for a shell."""
     alert = alert_of(InDoubt(run="order/a b", step="it's", seq=1))
     assert alert is not None
-    assert alert.command == """leasekeeper runs resolve 'order/a b' 'it'"'"'s' --applied|--not-applied"""
+    assert alert.command == """leasekeeper runs resolve 'order/a b' 'it'"'"'s' --applied|--not-applied --evidence TEXT"""
 
 
 def test_what_is_told_has_a_bound() -> None:

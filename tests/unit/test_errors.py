@@ -213,7 +213,7 @@ def test_errors_can_be_imported_from_the_package(error: LeasekeeperError) -> Non
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (InDoubt(run="order/42", step="charge"), "`leasekeeper runs resolve order/42 charge --applied|--not-applied`"),
+        (InDoubt(run="order/42", step="charge"), "`leasekeeper runs resolve order/42 charge --applied|--not-applied --evidence TEXT`"),
         (
             InDoubt(run="order/4 2", step="it's STEP"),
             """`leasekeeper runs resolve 'order/4 2' 'it'"'"'s STEP' --applied|""",

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from leasekeeper.canonical import canonical
+from leasekeeper.canonical import TooMuch, canonical
 from leasekeeper.errors import ConfigError
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
@@ -62,8 +62,10 @@ def encode(result: Any, step: str) -> Told:
         text = canonical(result, f"the result of step {step!r}", big="text", most=VALUE_MAX)
     except NotSerialisable as error:
         return Told(None, "", str(error), "type")
+    except TooMuch:
+        return Told(None, "", f"it takes more than {VALUE_MAX} bytes of JSON", "size")
     except ConfigError as error:
-        return Told(None, "", str(error), "size" if "bytes of JSON" in error.expected else "type")
+        return Told(None, "", str(error), "type")
     return Told(text, digest(text))
 
 

@@ -141,7 +141,9 @@ def alert_of(error: BaseException, *, holder: str = "") -> Alert | None:
     run, step = getattr(error, "run", ""), getattr(error, "step", "")
     command = f"leasekeeper runs explain {shlex.quote(run)}"
     if isinstance(error, InDoubt):
-        command = f"leasekeeper runs resolve {shlex.quote(run)} {shlex.quote(step)} --applied|--not-applied"
+        command = (
+            f"leasekeeper runs resolve {shlex.quote(run)} {shlex.quote(step)} --applied|--not-applied --evidence TEXT"
+        )
     return Alert(
         kind=kind,
         run=run,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from leasekeeper._version import __version__
 from leasekeeper.canonical import canonical
 from leasekeeper.errors import AuthError, ConfigError, Misuse
-from leasekeeper.protocol.limits import check_inline
+from leasekeeper.protocol.limits import VALUE_MAX, check_inline
 from leasekeeper.protocol.opening import Opening
 from leasekeeper.protocol.run_keys import RunName
 from leasekeeper.run_errors import NotSerialisable
@@ -133,7 +133,7 @@ def options(workflow: str, *, id: str, **asked: Unpack[Asked]) -> RunOptions:  #
 
 def _input(given: object) -> bytes:
     try:
-        text = canonical(given, "input", big="text")
+        text = canonical(given, "input", big="text", most=VALUE_MAX)
     except ConfigError as error:
         raise NotSerialisable(field=error.field, value=error.value, expected=error.expected) from None
     check_inline("input", len(text) + ROOM)

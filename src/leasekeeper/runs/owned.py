@@ -9,7 +9,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from leasekeeper.canonical import canonical
+from leasekeeper.canonical import TooMuch, canonical
 from leasekeeper.errors import ConfigError, LeasekeeperError, LeaseLost, Misuse, StaleToken
 from leasekeeper.fencing import split_token
 from leasekeeper.protocol import step as steps
@@ -26,7 +26,7 @@ from leasekeeper.protocol.receipt import digest
 from leasekeeper.protocol.recorded import Recorded
 from leasekeeper.protocol.run_keys import RunKeys
 from leasekeeper.protocol.stop import entered
-from leasekeeper.run_errors import InDoubt, NotSerialisable, RunHalted, RunRewound
+from leasekeeper.run_errors import InDoubt, NotSerialisable, RecordTooLarge, RunHalted, RunRewound
 from leasekeeper.runs.alert import Alert, sound
 from leasekeeper.runs.effect import Step, as_effect
 from leasekeeper.runs.options import opening
@@ -293,13 +293,18 @@ def _ending(error: BaseException | None) -> Literal["finished", "failed", "halte
 def _command(kind: str, run: str, step: str) -> str:
     """What to type to go on."""
     if kind == "in_doubt":
-        return f"leasekeeper runs resolve {shlex.quote(run)} {shlex.quote(step)} --applied|--not-applied"
+        return (
+            f"leasekeeper runs resolve {shlex.quote(run)} {shlex.quote(step)} --applied|--not-applied --evidence TEXT"
+        )
     return f"leasekeeper runs explain {shlex.quote(run)}"
 
 
 def _json(value: object, what: str) -> bytes:
     try:
         return canonical(value, what, big="text", most=VALUE_MAX)
+    except TooMuch:
+        told = f"{what} takes more than {VALUE_MAX} bytes of JSON: hand over where the bulk is kept"
+        raise RecordTooLarge(told, what=what, size=VALUE_MAX + 1, most=VALUE_MAX) from None
     except ConfigError as error:
         raise NotSerialisable(field=error.field, value=error.value, expected=error.expected) from None
 
