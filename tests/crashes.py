@@ -125,10 +125,12 @@ def settled(url: str) -> Effect:
     return charge
 
 
-def raising(url: str) -> Callable[[str], Any]:
+def raising(url: str) -> Effect:
     """Nothing is declared; it happens, and then an error is raised."""
 
-    def charge(subject: str) -> Any:
+    @effect
+    def charge(step: Step, subject: str) -> Any:
+        step.spool("so far all is well")
         bare(url)(subject)
         raise RuntimeError("after all")
 

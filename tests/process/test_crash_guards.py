@@ -246,6 +246,35 @@ def test_a_lost_answer_of_the_callee_is_adopted(bench: Bench) -> None:
     assert outcome.data["adopted"] is True
 
 
+def test_a_key_that_may_be_forgotten_is_not_sent_again(bench: Bench) -> None:
+    """Dedupe key: A key so old that the callee may have forgotten it decides nothing: in doubt, and no second request."""
+
+    @effect(dedupes=True, key_ttl=0.5)
+    def charge(step: Step, subject: str) -> Any:
+        return call(bench.world.url, "POST", "/charges", {"order": subject, "amount_cents": 1}, headers=step.headers())
+
+    with bench.keeper() as keeper:
+        running = _run(keeper, bench)
+        interrupt = failpoints.raise_at("effect:return", KeyboardInterrupt(), on=running)
+        with interrupt, pytest.raises(KeyboardInterrupt), running as run:
+            run.do("act", charge, bench.it)
+        time.sleep(0.5)
+        with pytest.raises(InDoubt), _run(keeper, bench) as run:
+            run.do("act", charge, bench.it)
+    assert bench.numbers("dedupes", bench.it) == (1, 1)
+
+
+def test_the_same_key_after_a_restore(bench: Bench) -> None:
+    """Dedupe key, A18: Etcd was restored to before the run, and the callee was not: begun anew, it sends the key of then."""
+    first = life(bench, "dedupes", {})
+    for kv in bench.raw.keys(f"leasekeeper/{bench.namespace}/run/"):
+        bench.raw.delete(kv.key)
+    assert life(bench, "dedupes", {}) == first
+    received, applied = bench.counted("dedupes", bench.it)
+    assert (len(received), len(applied)) == (2, 1)
+    assert received[0].key == received[1].key
+
+
 def test_a_memo_is_asked_again_with_the_same_question(bench: Bench) -> None:
     """B21: Interrupted while the model answers: asked once more, with just the same request."""
     with pytest.raises(KeyboardInterrupt):

@@ -50,7 +50,7 @@ def test_killed_in_doubt(at: str, told: int, bench: Bench) -> None:
     check_attributed(seen)
 
 
-@pytest.mark.parametrize("at", ["raised:send", "raised:reply"])
+@pytest.mark.parametrize("at", ["note:send", "note:reply", "raised:send", "raised:reply"])
 def test_killed_as_the_effect_has_raised(at: str, bench: Bench) -> None:
     """A13: What an effect raised says nothing of what happened: recorded or not, the next life is in doubt and calls nothing."""
     killed(bench, "raising", at)

@@ -22,6 +22,7 @@ out and whose reply never comes lies between two points; that is a fault of the 
 ``outcome``    the outcome is recorded                 ``in_doubt``    that nobody knows is recorded
 ``pieces``     a large result is put or read           ``alerted``     that somebody was told is recorded
 ``settle``     a pause before verify is asked again    ``late``        evidence is left without a lease
+``note``       what a call had got before it raised
 =============  =======================================================================================================
 
 These are requests; calls are ``preflight``, ``effect``, ``verify``, ``store`` and ``load`` (of large results), ``anchor``.
@@ -65,6 +66,7 @@ REQUESTS = (
     "intent",
     "late",
     "look",
+    "note",
     "open",
     "outcome",
     "phase",
