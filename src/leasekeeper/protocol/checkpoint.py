@@ -15,6 +15,7 @@ from leasekeeper.errors import LeasekeeperError
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.append import Appended, Entry, Unexpected, append
+from leasekeeper.protocol.audit import corrupt
 from leasekeeper.protocol.history import record
 from leasekeeper.protocol.limits import check_length
 from leasekeeper.protocol.outcome import RESULT_INLINE_MAX, joined
@@ -22,7 +23,7 @@ from leasekeeper.protocol.plan import RANGE, Plan, persist
 from leasekeeper.protocol.receipt import Draft, text_of
 from leasekeeper.protocol.recorded import believed
 from leasekeeper.protocol.schema import Envelope, Loaded, encode, read_envelope, seal_envelope
-from leasekeeper.run_errors import CorruptState, RecordTooLarge, RunFinished, StaleCheckpoint
+from leasekeeper.run_errors import RecordTooLarge, RunFinished, StaleCheckpoint
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.append import Log
@@ -118,19 +119,27 @@ def _count(found: pb.KeyValue | None) -> int:
 def read(log: Log, name: str, until: float) -> Plan[pb.KeyValue | None]:
     """How a checkpoint stands, linearizably; None when it was never committed.
 
-    Raises CorruptState when it is not what the record says that was written with it. That record is signed, where the run's are.
+    Raises CorruptState when it is not what the record says that was written with it, or is gone, or older than what the run's
+    records tell of. They are signed, where the run's are.
     """
-    request = pb.RangeRequest(key=log.keys.checkpoint(name))
+    key = log.keys.checkpoint(name)
+    known = log.account.checkpoint(key)
+    request = pb.RangeRequest(key=key)
     reply: pb.RangeResponse = yield from persist(RANGE, request, now=log.ctx.now, until=until, strict=True)
     if not reply.kvs:
+        if known:
+            raise corrupt(key, f"it is gone, and was written with record {known}")
         return None
     found = reply.kvs[0]
     where = found.key.decode("utf-8", "replace")
     envelope = read_envelope(found.value, where)
+    if envelope.seq < known:
+        raise corrupt(
+            key, f"it was put back: it is of record {envelope.seq}, and was written again with record {known}"
+        )
     receipt = believed(log, (yield from record(log.ctx, log.keys, envelope.seq, until)))
     if not _is_of(receipt, name, envelope):
-        why = f"record {envelope.seq}, with which it was written, says something else"
-        raise CorruptState(f"{where} cannot be trusted: {why}", where=where, why=why)
+        raise corrupt(key, f"record {envelope.seq}, with which it was written, says something else")
     return found
 
 

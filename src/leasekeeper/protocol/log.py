@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from leasekeeper.protocol import etcd_pb2 as pb
+from leasekeeper.protocol.account import Account
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -115,7 +116,8 @@ class Log:
     """A run that is owned: all that adding to it takes. ``head`` is compared byte by byte, never trusted.
 
     ``alive`` tells whether authority can still come back; ``over`` is why nothing can be added any more; ``ring`` are the keys by
-    which records are believed, and ``signed_from`` the number of the first that is signed (0: none is).
+    which records are believed, and ``signed_from`` the number of the first that is signed (0: none is). ``account`` is what the
+    records say of steps and checkpoints: a witness beside these keys, never instead of them.
     """
 
     ctx: Context
@@ -130,6 +132,7 @@ class Log:
     under_way: Built | None = None
     ring: Keyring | None = None
     signed_from: int = 0
+    account: Account = field(default_factory=Account)
     prepared: dict[bool, pb.TxnRequest] = field(default_factory=dict)
 
     @property
@@ -152,6 +155,7 @@ class Built:
 
 def landed(log: Log, built: Built, revision: int) -> None:
     """All of it was written."""
+    log.account.landed(log.keys, built.entries, built.head)
     log.head = built.head
     for index, entry in enumerate(built.entries):
         entry.appended = Appended(built.first + index, revision, built.stored[index])

@@ -1,8 +1,8 @@
 """Opening a run that one owns: begin it, or take it over where the one before left it.
 
-Whoever takes over walks over all records first: each must carry the hash of the one before it, the head must name the last,
-and the last must be signed as it should. Only then a record says that a new life of the run has begun, who it is, and after
-whom. What the exit of the one before was, nobody asks: a crash is the only way a life ends that is counted on.
+Whoever takes over looks first at all that there is (`leasekeeper.protocol.audit`). Only then a record says that a new life of
+the run has begun, who it is, and after whom. What the exit of the one before was, nobody asks: a crash is the only way a life
+ends that is counted on.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from leasekeeper.errors import ConfigError, StaleToken
 from leasekeeper.fencing import split_token
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
+from leasekeeper.protocol.account import Account
 from leasekeeper.protocol.append import Entry, Fenced, Log, append
+from leasekeeper.protocol.audit import audit, check_latest, corrupt, out_of_step
 from leasekeeper.protocol.head import Head, read_head
-from leasekeeper.protocol.history import Walk, checked
 from leasekeeper.protocol.identity import Identity, the_identity
 from leasekeeper.protocol.keys import read_epoch
 from leasekeeper.protocol.meta import Meta, meta_body, read_meta
-from leasekeeper.protocol.plan import TXN, Fault, Kind, Plan, persist
+from leasekeeper.protocol.plan import RANGE, TXN, Fault, Kind, Plan, persist
 from leasekeeper.protocol.prune import pruned_up_to
 from leasekeeper.protocol.receipt import (
     FIRST_PREV,
@@ -30,13 +31,11 @@ from leasekeeper.protocol.receipt import (
     plain,
     seal,
 )
-from leasekeeper.protocol.vouching import vouched
 from leasekeeper.run_errors import (
     CorruptState,
     InputChanged,
     RunPruned,
     RunRewound,
-    SigningKeyMissing,
 )
 
 if TYPE_CHECKING:
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from leasekeeper.protocol.context import Context
     from leasekeeper.protocol.guarded import Ownership
     from leasekeeper.protocol.run_keys import RunKeys
-    from leasekeeper.run_records import Receipt
     from leasekeeper.signing import Keyring, SigningKey
 
 __all__ = ["Opened", "Opening", "open_run"]
@@ -119,9 +117,11 @@ def open_run(
             if (yield from _begin(log, meta, opening, until)):
                 return Opened(log, identity, read_meta(meta, keys.meta.decode()), True, 0)
         else:
-            return (
-                yield from _take_over(ctx, keys, mine, opening, identity, seen, line=line, alive=alive, until=until)
+            opened = yield from _take_over(
+                ctx, keys, mine, opening, identity, seen, line=line, alive=alive, until=until
             )
+            if opened is not None:
+                return opened
     raise Fault(Kind.RETRY, text=f"others write to {keys.name} again and again", operation="Txn")
 
 
@@ -241,13 +241,12 @@ def _begin(log: Log, meta: bytes, opening: Opening, until: float) -> Plan[bool]:
         failure=(m.get(keys.record(1)), m.get(keys.head), m.get(ctx.keys.epoch)),
     )
     reply = yield from persist(TXN, request, now=ctx.now, until=until, strict=True)
-    if reply.succeeded:
-        log.head = head
-        return True
     first = m.range_kvs(reply, 0)
-    if first and first[0].value == stored:
-        log.head = head
+    if reply.succeeded or (first and first[0].value == stored):
+        log.head, log.account = head, Account((1, head.hash))
         return True
+    if first and not m.range_kvs(reply, 1):
+        raise corrupt(keys.head, "it is not there, and records of the run are")
     return False
 
 
@@ -286,7 +285,8 @@ def _take_over(
     line: Line,
     alive: Callable[[], bool],
     until: float,
-) -> Plan[Opened]:
+) -> Plan[Opened | None]:
+    """Take it over; None when an operator has added to it meanwhile: look again."""
     for kv, key in ((seen.meta, keys.meta), (seen.head, keys.head)):
         if kv is None:
             where = key.decode()
@@ -298,10 +298,18 @@ def _take_over(
     _check_generation(keys, head, opening, seen.tomb)
     if opening.input is not None and opening.input != meta.input:
         raise InputChanged(run=keys.name.text, recorded=digest(meta.input), given=digest(opening.input))
-    latest, signed_from = yield from _walk(ctx, keys, head, meta, opening.marks, until)
-    _check_latest(latest, opening, identity, signed=bool(head.key_id))
+    audited = yield from audit(ctx, keys, head, meta, opening.marks, until)
+    latest = audited.latest
+    signed = bool(head.key_id or audited.signed_from)
+    check_latest(latest, opening.signer, opening.ring, identity.uuid, signed=signed)
+    wrong = yield from out_of_step(ctx, keys, head, audited.account, until)
+    if wrong is not None:
+        if (yield from _moved(ctx, keys, seen.head, until)):
+            return None
+        raise wrong
     log = _log(ctx, keys, mine, opening, identity, head, line, alive)
-    log.signed_from = signed_from or log.signed_from
+    log.account = audited.account
+    log.signed_from = audited.signed_from or log.signed_from
     opened = Opened(log, identity, meta, False, head.done)
     if head.status in ("finished", "quarantined"):
         return opened
@@ -319,49 +327,10 @@ def _take_over(
     return opened
 
 
-def _walk(
-    ctx: Context, keys: RunKeys, head: Head, meta: Meta, marks: Mapping[int, str], until: float
-) -> Plan[tuple[Receipt, int]]:
-    """Over all records to the head: the last one, and the number of the first that is signed.
-
-    CorruptState for a broken chain, RunRewound for one behind its marks.
-    """
-    known = max(marks, default=0)
-    if known > head.seq:
-        raise RunRewound(run=keys.name.text, have=head.seq, known=known)
-    walk = Walk(keys)
-    stored = b""
-    while found := (yield from walk.next_page(ctx, head.seq, until)):
-        for seq, each in found:
-            if marks.get(seq) not in (None, digest(each)):
-                raise RunRewound(run=keys.name.text, have=seq, known=seq)
-        if found[0][0] == 1:
-            _check_beginning(keys, found[0][1], meta)
-        stored = found[-1][1]
-        until = max(until, ctx.now() + 3.0)  # what makes progress may go on
-    if (walk.seq, walk.hash) != (head.seq, head.hash):
-        where = keys.head.decode()
-        why = f"it does not name record {walk.seq}, the last one, by its hash"
-        raise CorruptState(f"{where} cannot be trusted: {why}", where=where, why=why)
-    return checked(keys, head.seq, stored), walk.signed_from
-
-
-def _check_latest(latest: Receipt, opening: Opening, identity: Identity, *, signed: bool) -> None:
-    """The last record has to be signed as it should, and written here: it vouches for all before it."""
-    if latest.key_id and opening.signer is None:
-        raise SigningKeyMissing(run=latest.run, key_id=latest.key_id)
-    vouched(latest, opening.ring, signed=signed)
-    if latest.namespace_id != identity.uuid:
-        where = f"record {latest.seq} of {latest.run}"
-        raise CorruptState(f"{where} was written in another environment", where=where, why="another environment")
-
-
-def _check_beginning(keys: RunKeys, stored: bytes, meta: Meta) -> None:
-    """What the run was begun with has to be what its first record says."""
-    if checked(keys, 1, stored).data.get("input") != digest(meta.input):
-        where = keys.meta.decode()
-        why = "its input is not the one that the first record names"
-        raise CorruptState(f"{where} cannot be trusted: {why}", where=where, why=why)
+def _moved(ctx: Context, keys: RunKeys, seen: pb.KeyValue, until: float) -> Plan[bool]:
+    """Whether the head is another than it was."""
+    reply = yield from persist(RANGE, pb.RangeRequest(key=keys.head), now=ctx.now, until=until, strict=True)
+    return [kv.mod_revision for kv in reply.kvs] != [seen.mod_revision]
 
 
 def _rotated(log: Log, before: str, opening: Opening) -> Entry:

@@ -242,8 +242,6 @@ def _page(
     until: float,
     read: Callable[[pb.KeyValue], T],
 ) -> Plan[tuple[list[T], bytes | None]]:
-    request = pb.RangeRequest(
-        key=start or prefix, range_end=prefix_end(prefix), limit=RECORDS, revision=revision, serializable=False
-    )
+    request = pb.RangeRequest(key=start or prefix, range_end=prefix_end(prefix), limit=RECORDS, revision=revision)
     reply: pb.RangeResponse = yield from persist(RANGE, request, now=ctx.now, until=until)
     return [read(kv) for kv in reply.kvs], reply.kvs[-1].key + b"\0" if reply.more and reply.kvs else None

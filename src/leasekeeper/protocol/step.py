@@ -12,8 +12,9 @@ Theory of operation
 
 Whoever finds an intent without an outcome does not guess (`doubt`): it asks the outside world.
 
-A step that was never begun costs two transactions. Whether it was begun is not asked first where nothing suggests it: its
-intent compares that, and is refused with what stands there.
+A step that was never begun costs two transactions. Whether it was begun is not asked where the records do not say so: its intent
+compares that no key of the step is there, and is refused with what stands there. Nothing is done on either alone: where a step's
+key and the records do not say the same (`witness`), one of them was changed by other hands, and that is CorruptState.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from leasekeeper.protocol.plan import Fault, Kind
 from leasekeeper.protocol.pointer import ABSENT, Pointer, read_pointer
 from leasekeeper.protocol.recorded import outcome_of
 from leasekeeper.protocol.stop import conflict, doubt, drifted
+from leasekeeper.protocol.witness import agreed, catch_up, check_intent, is_agreed
 from leasekeeper.run_errors import ArgumentsChanged, Conflict, StepBusy
 from leasekeeper.run_records import Observed, Receipt
 
@@ -67,12 +69,18 @@ def do(life: Incarnation, spec: Spec, calls: Calls) -> Conduct[Any]:
 def _do(life: Incarnation, spec: Spec, calls: Calls) -> Conduct[Any]:
     log = life.log
     pointer = ABSENT
-    if life.recorded.ahead or log.head.status == "finished":
+    if log.account.behind(log.head):
+        yield Talk(catch_up(log, log.ctx.now() + READ_S), "find")
+    stand = log.account.stand(spec.key)
+    if stand is not None or log.head.status == "finished":
         found = yield Talk(life.recorded.find(log, spec.key, log.ctx.now() + READ_S), "find")
-        if isinstance(found, Receipt):
+        if not isinstance(found, Receipt):
+            pointer = found
+        elif stand is not None and (stand.state, stand.outcome) == ("done", found.seq):
             return (yield from _replayed(life, spec, calls, found))
-        pointer = found
     for _ in range(TRIES_MAX):
+        if not is_agreed(log, spec.key, pointer):
+            pointer = yield Talk(agreed(log, spec.key, log.ctx.now() + READ_S), "find")
         try:
             if not pointer.mod_revision:
                 return (yield from _first(life, spec, calls))
@@ -109,6 +117,7 @@ def _again(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer) -> Con
     if pointer.state == "conflict":
         receipt = yield Talk(record(log.ctx, log.keys, pointer.outcome, log.ctx.now() + READ_S), "find")
         raise Conflict(run=log.run, step=spec.key, receipt=receipt)
+    yield Talk(check_intent(log, spec.key, pointer, the_key(life, spec.key), log.ctx.now() + READ_S), "find")
     seen, seen_s = yield from observe(life, spec, calls, pointer)
     verdict, why = _judge(life, spec, pointer, seen)
     if verdict is Verdict.STOP:
@@ -124,7 +133,10 @@ def _again(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer) -> Con
 def _judge(life: Incarnation, spec: Spec, pointer: Pointer, seen: Observed | None) -> tuple[Verdict, str]:
     if pointer.state == "cleared" and not (seen is not None and seen.applied):
         return Verdict.CALL, "an operator, or the effect itself, has said that it was not applied"
-    age_s = life.log.ctx.wall() - pointer.at_ms / 1000
+    # By the older of the two: the key of a step says it, and the record of its first intent.
+    stand = life.log.account.stand(spec.key)
+    since_ms = min(pointer.at_ms, stand.since_ms) if stand is not None and stand.since_ms else pointer.at_ms
+    age_s = life.log.ctx.wall() - since_ms / 1000
     verdict, why = decide(spec.helps, seen, age_s=age_s, key_ttl_s=spec.key_ttl_s, memo=spec.kind == "memo")
     if pointer.state == "in_doubt" and verdict is Verdict.CALL:
         # Somebody was told, and may be about to say what they have seen: it must not change meanwhile.

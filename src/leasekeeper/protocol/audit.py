@@ -1,0 +1,119 @@
+"""What whoever takes over a run looks at before anything is added: all of its records, and what stands beside them.
+
+Each record must carry the hash of the one before it, the head must name the last, the last must be signed as it should, the
+first must name the input, and what anchors remember must be there. Where each step stands and what the head says must follow from
+the records. What is wrong with any of it ends the taking over; nothing has been written by then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from leasekeeper.protocol import etcd_pb2 as pb
+from leasekeeper.protocol.account import Account
+from leasekeeper.protocol.history import Walk, checked
+from leasekeeper.protocol.keys import prefix_end
+from leasekeeper.protocol.plan import RANGE, Plan, persist
+from leasekeeper.protocol.pointer import read_pointer
+from leasekeeper.protocol.receipt import digest
+from leasekeeper.protocol.vouching import vouched
+from leasekeeper.run_errors import CorruptState, RunRewound, SigningKeyMissing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from leasekeeper.protocol.context import Context
+    from leasekeeper.protocol.head import Head
+    from leasekeeper.protocol.meta import Meta
+    from leasekeeper.protocol.run_keys import RunKeys
+    from leasekeeper.run_records import Receipt
+    from leasekeeper.signing import Keyring, SigningKey
+
+__all__ = ["Audited", "audit", "check_latest", "corrupt", "out_of_step"]
+
+# Where steps stand, read at once; each takes some hundred bytes.
+STEPS = 500
+# What makes progress may go on.
+PROGRESS_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """The last record, the number of the first that is signed (0: none is), and what all of them say."""
+
+    latest: Receipt
+    signed_from: int
+    account: Account
+
+
+def audit(ctx: Context, keys: RunKeys, head: Head, meta: Meta, marks: Mapping[int, str], until: float) -> Plan[Audited]:
+    """Over all records to the head. CorruptState for a broken chain, RunRewound for one behind its marks."""
+    known = max(marks, default=0)
+    if known > head.seq:
+        raise RunRewound(run=keys.name.text, have=head.seq, known=known)
+    walk, account = Walk(keys), Account()
+    latest: Receipt | None = None
+    while found := (yield from walk.next_page(ctx, head.seq, until)):
+        for seq, stored in found:
+            if marks.get(seq) not in (None, digest(stored)):
+                raise RunRewound(run=keys.name.text, have=seq, known=seq)
+            latest = checked(keys, seq, stored)
+            if seq == 1:
+                _check_beginning(keys, latest, meta)
+            account.add(keys, latest)
+        until = max(until, ctx.now() + PROGRESS_S)
+    if latest is None or (walk.seq, walk.hash) != (head.seq, head.hash):
+        raise corrupt(keys.head, f"it does not name record {walk.seq}, the last one, by its hash")
+    return Audited(latest, walk.signed_from, account)
+
+
+def _check_beginning(keys: RunKeys, first: Receipt, meta: Meta) -> None:
+    """What the run was begun with has to be what its first record says."""
+    if first.data.get("input") != digest(meta.input):
+        raise corrupt(keys.meta, "its input is not the one that the first record names")
+    if (first.gen, first.life) != (meta.gen, meta.life):
+        raise corrupt(keys.meta, "its generation or first life is not that of the first record")
+
+
+def check_latest(
+    latest: Receipt, signer: SigningKey | None, ring: Keyring | None, namespace_id: str, *, signed: bool
+) -> None:
+    """The last record has to be signed as it should, and written here: it vouches for all before it."""
+    if latest.key_id and signer is None:
+        raise SigningKeyMissing(run=latest.run, key_id=latest.key_id)
+    vouched(latest, ring, signed=signed)
+    if latest.namespace_id != namespace_id:
+        where = f"record {latest.seq} of {latest.run}"
+        raise CorruptState(f"{where} was written in another environment", where=where, why="another environment")
+
+
+def out_of_step(ctx: Context, keys: RunKeys, head: Head, account: Account, until: float) -> Plan[CorruptState | None]:
+    """What beside the records does not follow from them: the head, or where a step stands. None: nothing.
+
+    It is damage only if nobody, as an operator, has added to the run since that head was read.
+    """
+    if why := account.contradicts(head):
+        return corrupt(keys.head, why)
+    start, count = keys.steps, 0
+    while True:
+        request = pb.RangeRequest(key=start, range_end=prefix_end(keys.steps), limit=STEPS)
+        reply: pb.RangeResponse = yield from persist(RANGE, request, now=ctx.now, until=until)
+        for kv in reply.kvs:
+            stand = account.stand(keys.step_of(kv.key))
+            if stand is None or not stand.agrees(read_pointer(kv)):
+                return corrupt(kv.key, "it is not where the step stands by the records")
+        count += len(reply.kvs)
+        if not reply.more or not reply.kvs:
+            break
+        start = reply.kvs[-1].key + b"\0"
+        until = max(until, ctx.now() + PROGRESS_S)
+    if count != len(account):
+        return corrupt(keys.steps, f"{count} steps stand there, and by the records {len(account)} were begun")
+    return None
+
+
+def corrupt(key: bytes, why: str) -> CorruptState:
+    """That a key cannot be trusted, and why."""
+    where = key.decode("utf-8", "replace")
+    return CorruptState(f"{where} cannot be trusted: {why}", where=where, why=why)
