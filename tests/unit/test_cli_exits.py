@@ -10,7 +10,7 @@ import sys
 import click
 import pytest
 
-from leasekeeper import errors, run_errors, schema_errors
+from leasekeeper import canonical, errors, run_errors, schema_errors
 from leasekeeper.cli.exits import NEEDS_A_PERSON, Interrupted, code_of, report
 from leasekeeper.errors import LeasekeeperError
 from leasekeeper.runs import alert
@@ -25,6 +25,7 @@ CODES = {
     errors.OutcomeUnknown: 69,
     errors.Misuse: 2,
     errors.ConfigError: 2,
+    canonical.TooMuch: 2,
     errors.AuthError: 77,
     errors.StoreRewound: 2,
     run_errors.RunHalted: 76,
