@@ -20,7 +20,7 @@ from leasekeeper.runs.effect import Step
 from leasekeeper.runs.run import Run, Running
 from leasekeeper.testing import FaultProxy, failpoints
 from leasekeeper.testing.outside import Trouble, call
-from tests.crashes import KEY, POLICIES, WORKFLOW, Bench, bare, body, normal
+from tests.crashes import KEY, POLICIES, WORKFLOW, Bench, bare, body, lates, normal
 from tests.raw import Key
 from tests.support import until
 
@@ -91,6 +91,7 @@ def test_the_head_is_compared(how: str, bench: Bench) -> None:
     stopped = life(bench, "bare", {"intent:send": lambda _: before.append(head_of(bench)), "outcome:send": tamper})
     assert isinstance(stopped, RunRewound)
     assert kinds(bench) == ["opened", "intent"]
+    assert [hint.kind for hint in lates(bench.raw, bench.namespace, bench.it)] == ["outcome"]
     assert bench.numbers("bare", bench.it) == (1, 1)
 
 
@@ -105,7 +106,9 @@ def test_the_epoch_is_compared(at: str, left: list[str], bench: Bench) -> None:
     stopped = life(bench, "bare", {at: raise_epoch})
     assert isinstance(stopped, (StaleToken, LeaseLost)), stopped
     assert kinds(bench) == left
-    assert bench.numbers("bare", bench.it)[1] == (at == "outcome:send")
+    called = at == "outcome:send"
+    assert bench.numbers("bare", bench.it)[1] == called
+    assert [hint.kind for hint in lates(bench.raw, bench.namespace, bench.it)] == ["outcome"] * called
 
 
 def test_halts_are_compared(bench: Bench) -> None:
@@ -141,6 +144,7 @@ def test_a_record_is_only_created(bench: Bench) -> None:
         bench.raw.put(f"leasekeeper/{bench.namespace}/run/{WORKFLOW}/{bench.it}/r/{3:012d}", "mine")
 
     assert isinstance(life(bench, "bare", {"outcome:send": squat}), LeasekeeperError)
+    assert [hint.kind for hint in lates(bench.raw, bench.namespace, bench.it)] == ["outcome"]
     root = f"leasekeeper/{bench.namespace}/run/{WORKFLOW}/{bench.it}/r/"
     assert [kv.value for kv in bench.raw.keys(root)][2:] == [b"mine"]
 

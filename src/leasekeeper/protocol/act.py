@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from leasekeeper.errors import Misuse, StopWork
+from leasekeeper.errors import Misuse, StaleToken, StopWork
 from leasekeeper.protocol import outcome as outcomes
 from leasekeeper.protocol.append import Entry, Fenced, Unexpected, append
 from leasekeeper.protocol.checkpoint import check_expected
@@ -24,7 +24,7 @@ from leasekeeper.protocol.pointer import read_pointer
 from leasekeeper.protocol.receipt import plain
 from leasekeeper.protocol.recorded import outcome_of
 from leasekeeper.protocol.stop import conflict, doubt
-from leasekeeper.run_errors import Conflict, NotApplied, RunHalted, StaleCheckpoint
+from leasekeeper.run_errors import Conflict, CorruptState, NotApplied, RunHalted, RunRewound, StaleCheckpoint
 from leasekeeper.run_records import Observed
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ __all__ = ["READ_S", "TRIES_MAX", "act", "holds", "intend", "observe", "record_o
 TRIES_MAX = 20
 # How often a preflight may have grown old before the call is made.
 PREFLIGHTS_MAX = 5
+# What else ends a run while a call is under way; what came of the call is not to be lost with it.
+OVER = (CorruptState, RunRewound, StaleToken)
 # How long etcd's size is believed.
 SPACE_S = 5.0
 READ_S = 10.0
@@ -235,6 +237,9 @@ def _raised(
         pass  # an operator has decided meanwhile
     except (Fenced, Fault):
         yield from _late(log, pointer, made)
+    except OVER:
+        yield from _late(log, pointer, made)
+        raise
 
 
 def record_outcome(
@@ -271,7 +276,7 @@ def record_outcome(
         except StaleCheckpoint as error:
             change, refused = None, error
             other = yield from _land(life, spec, pointer, made(), change)
-    except (Fenced, Fault):
+    except (Fenced, Fault, *OVER):
         yield from _late(log, pointer, made())
         raise
     if not adopted:
