@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from leasekeeper.errors import ConfigError
+from leasekeeper.testing.sim.runs.world import RunWorld
 from leasekeeper.testing.sim.without import GUARDS, taken_out
 from leasekeeper.testing.sim.world import World
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Tally", "run_world", "search"]
 
+WORLDS: dict[str, type[World]] = {"leases": World, "runs": RunWorld}
 # A world leaves much behind that refers to itself.
 COLLECT_EVERY = 16
 
@@ -54,7 +56,7 @@ def run_world(setting: Setting, without: str | None = None) -> Outcome:
     if guard is not None and setting.mix is None:
         setting = replace(setting, mix=guard.mix)
     with taken_out(guard):
-        return World(setting).run()
+        return WORLDS[setting.workload](setting).run()
 
 
 def search(

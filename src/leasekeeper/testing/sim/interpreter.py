@@ -124,6 +124,11 @@ class Running:
         self._step = 0
         self._undo: Callable[[], None] | None = None
 
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self._done is None
+
     def cancel(self) -> None:
         """Throw `Cancelled` into it, as Ctrl-C would, wherever it is."""
         if self._done is not None:

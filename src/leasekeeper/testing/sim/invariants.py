@@ -187,6 +187,20 @@ class Judge:
             text = f"{who} was told that token {hold.authority.token} {what} the owner's, and it never was so"
             raise Violation("G1", text, (who,))
 
+    def owns(self, hold: Hold) -> bool:
+        """Whether a claim is first in line, or only behind some that a restore brought back."""
+        claim = hold.key, hold.create_revision
+        return self._first[hold.name] == claim or (self._restored and self._living.get(claim[0]) == claim[1])
+
+    def removed_lately(self, name: str, seconds: float) -> bool:
+        """Whether an operator has removed a claim on a name within the last so many seconds."""
+        since_s, queue = self._timeline.now_s - seconds, self._queues[name]
+        return any(at_s >= since_s and key.startswith(queue) for (key, _), at_s in self._by_hand.items())
+
+    def robbed(self, hold: Hold) -> bool:
+        """Whether an operator has removed the claim over its owner's head."""
+        return (hold.key, hold.create_revision) in self._by_hand
+
     def over(self, hold: Hold) -> None:
         """A replica does not believe any more that it owns."""
         if hold in self.holds:
