@@ -331,7 +331,7 @@ def test_a_quarantine_is_not_lifted_by_hand(world: World, keeper: Keeper) -> Non
     world.begin(keeper)
     with pytest.raises(Quarantined), keeper.run("order", id="1", signer=None, restarts=0):
         pass
-    world.put_head(world.head._replace(status="running", restarts=0, due=False))
+    world.put_head(world.head._replace(status="running", restarts=0, due=()))
     refused(world, keeper, "head")
 
 

@@ -58,7 +58,7 @@ heads = st.builds(
     done=numbers,
     restarts=numbers,
     doubts=st.lists(names, max_size=3).map(tuple),
-    due=st.booleans(),
+    due=st.lists(names, max_size=3).map(tuple),
     key_id=st.sampled_from(["", "k1"]),
     size=numbers,
 )

@@ -525,7 +525,7 @@ def test_whatever_is_remembered_wrongly_writes_nothing_wrong() -> None:
         "done": 99,
         "restarts": 99,
         "doubts": ("x",),
-        "due": True,
+        "due": ("x",),
         "key_id": "k9",
         "size": 1,
     }

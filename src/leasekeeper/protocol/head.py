@@ -26,7 +26,8 @@ class Head(NamedTuple):
 
     ``seq`` and ``hash`` are the last record's. ``doubts`` are the steps that wait for an operator.
 
-    ``restarts`` counts the lives of the run since a step was last done; ``due`` says that an alert has to be given;
+    ``restarts`` counts the lives of the run since a step was last done; ``due`` are those of the doubts that
+    nobody was told of yet, and "" for a quarantine;
     ``key_id`` is the signing key of the last record; ``size`` counts the bytes of all records.
     """
 
@@ -41,7 +42,7 @@ class Head(NamedTuple):
     done: int = 0
     restarts: int = 0
     doubts: tuple[str, ...] = ()
-    due: bool = False
+    due: tuple[str, ...] = ()
     key_id: str = ""
     size: int = 0
 
@@ -52,7 +53,7 @@ class Head(NamedTuple):
     def in_doubt(self, step: str) -> Head:
         """A step waits for an operator; nobody has been told yet."""
         doubts = tuple(dict.fromkeys((*self.doubts, step)))[:DOUBTS_MAX]
-        return self._replace(status="in_doubt", doubts=doubts, due=True)
+        return self._replace(status="in_doubt", doubts=doubts, due=tuple(dict.fromkeys((*self.due, step)))[:DOUBTS_MAX])
 
     def settled(self, step: str) -> Head:
         """A step does not wait any more."""
@@ -60,7 +61,11 @@ class Head(NamedTuple):
             return self
         doubts = tuple(each for each in self.doubts if each != step)
         status: RunStatus = self.status if doubts or self.status != "in_doubt" else "running"
-        return self._replace(status=status, doubts=doubts, due=self.due and bool(doubts))
+        return self._replace(status=status, doubts=doubts).told(step)
+
+    def told(self, step: str) -> Head:
+        """Somebody was told of a step in doubt; of a quarantine for ""."""
+        return self._replace(due=tuple(each for each in self.due if each != step))
 
     def one_more(self) -> Head:
         """A step was done, so what went before was not in vain."""
@@ -69,9 +74,9 @@ class Head(NamedTuple):
     def stored(self) -> bytes:
         """Its bytes in etcd."""
         doubts = ",".join(map(text_of, self.doubts))
-        due = "true" if self.due else "false"
+        due = ",".join(map(text_of, self.due))
         body = (
-            f'{{"at":{self.at_ms},"done":{self.done},"doubts":[{doubts}],"due":{due},"gen":{self.gen},"hash":"{self.hash}",'
+            f'{{"at":{self.at_ms},"done":{self.done},"doubts":[{doubts}],"due":[{due}],"gen":{self.gen},"hash":"{self.hash}",'
             f'"holder":{text_of(self.holder)},"key":"{self.key_id}","life":"{self.life}","restarts":{self.restarts},'
             f'"seq":{self.seq},"size":{self.size},"status":"{self.status}","token":"{self.token:019d}","v":{FORMAT}}}'
         )
@@ -82,7 +87,7 @@ _KINDS: dict[str, type] = {
     "at": int,
     "done": int,
     "doubts": list,
-    "due": bool,
+    "due": list,
     "gen": int,
     "hash": str,
     "holder": str,
@@ -99,7 +104,7 @@ _KINDS: dict[str, type] = {
 
 def read_head(stored: bytes, where: str) -> Head:
     """The head from its bytes; CorruptState for anything that was not written as one."""
-    body, _, _ = unsealed(stored, where)
+    body, _, _ = unsealed(stored, where, "head of a run", FORMAT)
     if body.keys() != _KINDS.keys() or any(type(body[name]) is not kind for name, kind in _KINDS.items()):
         raise _corrupt(where, "it is no head of a run")
     if body["v"] != FORMAT or body["status"] not in STATUSES or not _is_number(body["token"]):
@@ -127,7 +132,7 @@ def _head(body: dict[str, Any]) -> Head:
         done=body["done"],
         restarts=body["restarts"],
         doubts=tuple(map(str, body["doubts"])),
-        due=body["due"],
+        due=tuple(map(str, body["due"])),
         key_id=body["key"],
         size=body["size"],
     )

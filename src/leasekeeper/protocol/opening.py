@@ -342,4 +342,4 @@ def _rotated(log: Log, before: str, opening: Opening) -> Entry:
 def _quarantined(log: Log, restarts: int) -> Entry:
     data = plain({"restarts": restarts})
     draft = Draft("quarantined", "", data, log.ctx.new_nonce())
-    return Entry(draft, change=lambda head: head._replace(status="quarantined", due=True))
+    return Entry(draft, change=lambda head: head._replace(status="quarantined", due=(*head.due, "")))

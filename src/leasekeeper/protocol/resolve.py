@@ -168,7 +168,7 @@ def _data(word: Word, pointer: Pointer, ctx: Context) -> bytes:
 def _turned(word: Word) -> Callable[[Head], Head]:
     step = word.step
     if step is None:
-        return lambda head: head._replace(status="in_doubt" if head.doubts else "running", restarts=0, due=False)
+        return lambda head: head._replace(status="in_doubt" if head.doubts else "running", restarts=0).told("")
     if word.applied:
         return lambda head: head.settled(step).one_more()
     return lambda head: head.settled(step)._replace(restarts=0)

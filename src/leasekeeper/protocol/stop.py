@@ -1,7 +1,7 @@
 """Where a step stops without an outcome: somebody else's effect, a doubt, a postcondition that no longer holds.
 
-Each is recorded under the fence before anybody is told, and somebody is told once. Where that could not be done, the head says
-that it is due, and the next life does it.
+Each is recorded under the fence before anybody is told, and somebody is told once of each. What could not be told is due: the
+head names it, and the next life tells it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from leasekeeper.protocol.receipt import Draft, plain, read_receipt
 from leasekeeper.run_errors import Conflict, Drift, InDoubt, Quarantined
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from leasekeeper.protocol.head import Head
     from leasekeeper.protocol.incarnation import Incarnation, Spec
     from leasekeeper.protocol.pointer import Pointer
@@ -57,7 +59,7 @@ def doubt(life: Incarnation, spec: Spec, pointer: Pointer, why: str) -> Conduct[
         )
         yield Talk(append(log, entry), "in_doubt")
         yield Tell("in_doubt", spec.key, spec.kind)
-    if log.head.due:
+    if spec.key in log.head.due:
         yield from alarm(life, Alarm("in_doubt", spec.key, why, pointer.intent))
     return InDoubt(run=log.run, step=spec.key, seq=pointer.intent, why=why)
 
@@ -82,12 +84,12 @@ def entered(life: Incarnation) -> Conduct[None]:
     """
     log, head = life.log, life.log.head
     if head.status == "quarantined":
-        if head.due:
+        if "" in head.due:
             why = f"{head.restarts} lives in a row without a step done"
             yield from alarm(life, Alarm("quarantined", "", why, head.seq))
         raise Quarantined(run=log.run, restarts=head.restarts)
-    if head.due and head.doubts:
-        yield from alarm(life, Alarm("in_doubt", head.doubts[0], "it was not told yet", head.seq))
+    for step in head.due:
+        yield from alarm(life, Alarm("in_doubt", step, "it was not told yet", head.seq))
 
 
 def alarm(life: Incarnation, told: Alarm) -> Conduct[None]:
@@ -95,8 +97,8 @@ def alarm(life: Incarnation, told: Alarm) -> Conduct[None]:
     if (yield told):
         data = plain({"kind": told.kind})
         made = Draft("alerted", told.step, data, life.log.ctx.new_nonce())
-        yield Talk(append(life.log, Entry(made, change=_told)), "alerted")
+        yield Talk(append(life.log, Entry(made, change=_told(told.step))), "alerted")
 
 
-def _told(head: Head) -> Head:
-    return head._replace(due=False)
+def _told(step: str) -> Callable[[Head], Head]:
+    return lambda head: head.told(step)

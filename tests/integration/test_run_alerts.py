@@ -1,0 +1,119 @@
+"""Somebody is told once of each step in doubt, whatever other steps of the run come to at the same moment."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from leasekeeper import Keeper, effect
+from leasekeeper.run_errors import InDoubt
+from leasekeeper.runs.alert import Alert
+from leasekeeper.runs.effect import Effect
+from leasekeeper.runs.run import Run
+from leasekeeper.testing import EtcdServer, failpoints
+from leasekeeper.testing.outside import records_of
+
+
+class Unfinished(Exception):
+    """Ends a block without ending its run."""
+
+
+def doubtful() -> Effect:
+    """An effect of which its postcondition never holds."""
+
+    @effect
+    def act(step: Any) -> int:
+        return 1
+
+    @act.verify
+    def stands(step: Any, result: int) -> bool:
+        return False
+
+    return act
+
+
+def stop_at(run: Run, step: str) -> Callable[[], None]:
+    """Do a step that ends in doubt."""
+
+    def do() -> None:
+        with pytest.raises(InDoubt):
+            run.do(step, doubtful())
+
+    return do
+
+
+@pytest.fixture
+def keeper(etcd: EtcdServer, namespace: str) -> Iterator[Keeper]:
+    """A keeper of its own."""
+    with Keeper(etcd.endpoint, namespace=namespace) as keeper:
+        yield keeper
+
+
+def told_of(keeper: Keeper) -> list[str]:
+    """The steps of which it is recorded that somebody was told."""
+    return [record.step for record in records_of(keeper, "order", "o-1") if record.kind == "alerted"]
+
+
+def test_two_steps_in_doubt_at_once(keeper: Keeper) -> None:
+    """A25: the alert of one step does not stand for that of another, which was in doubt before it."""
+    alerts: list[Alert] = []
+    held = failpoints.pause_at("in_doubt:reply", on=keeper)
+    with suppress(Unfinished), held, keeper.run("order", id="o-1", signer=None, alert=alerts.append) as run:
+        thread = threading.Thread(target=stop_at(run, "a"))
+        thread.start()
+        assert held.wait(30)
+        stop_at(run, "b")()
+        held.go_on()
+        thread.join(30)
+        raise Unfinished
+    assert sorted(alert.step for alert in alerts) == ["a", "b"]
+    assert sorted(told_of(keeper)) == ["a", "b"]
+
+
+def test_a_step_that_was_told_is_not_told_for_another(keeper: Keeper) -> None:
+    """A25: a step in doubt that is asked for again while another one's alert is due is not told again."""
+    alerts: list[Alert] = []
+    held = failpoints.pause_at("in_doubt:reply", on=keeper, nth=2)
+    with suppress(Unfinished), held, keeper.run("order", id="o-1", signer=None, alert=alerts.append) as run:
+        stop_at(run, "a")()
+        thread = threading.Thread(target=stop_at(run, "b"))
+        thread.start()
+        assert held.wait(30)
+        stop_at(run, "a")()
+        held.go_on()
+        thread.join(30)
+        raise Unfinished
+    assert sorted(alert.step for alert in alerts) == ["a", "b"]
+    assert sorted(told_of(keeper)) == ["a", "b"]
+
+
+def test_the_next_life_tells_all_that_is_due(keeper: Keeper) -> None:
+    """A25: what no hook could pass on is told by the next life, each step once."""
+    with suppress(Unfinished), keeper.run("order", id="o-1", signer=None, alert=lambda _: False) as run:
+        stop_at(run, "a")()
+        stop_at(run, "b")()
+        raise Unfinished
+    assert told_of(keeper) == []
+    alerts: list[Alert] = []
+    for _ in range(2):
+        with suppress(Unfinished), keeper.run("order", id="o-1", signer=None, alert=alerts.append):
+            raise Unfinished
+    assert [alert.step for alert in alerts] == ["a", "b"]
+    assert told_of(keeper) == ["a", "b"]
+
+
+def test_a_resolved_step_is_not_due_any_more(keeper: Keeper) -> None:
+    """A25: an operator who decides need not be told; the other step's alert stays due."""
+    with suppress(Unfinished), keeper.run("order", id="o-1", signer=None, alert=lambda _: False) as run:
+        stop_at(run, "a")()
+        stop_at(run, "b")()
+        raise Unfinished
+    keeper.resolve("order/o-1", "a", applied=True, evidence="seen", result=1, signer=None)
+    alerts: list[Alert] = []
+    with suppress(Unfinished), keeper.run("order", id="o-1", signer=None, alert=alerts.append):
+        raise Unfinished
+    assert [alert.step for alert in alerts] == ["b"]
