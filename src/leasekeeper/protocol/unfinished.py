@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from leasekeeper.errors import ConfigError
 from leasekeeper.protocol import etcd_pb2 as pb
+from leasekeeper.protocol import halt as halts
 from leasekeeper.protocol import messages as m
 from leasekeeper.protocol import run_keys
 from leasekeeper.protocol.head import read_head
 from leasekeeper.protocol.keys import escape, prefix_end, unescape
 from leasekeeper.protocol.plan import TXN, Plan, persist
 from leasekeeper.protocol.run_keys import RunKeys, RunName
-from leasekeeper.run_errors import CorruptState
+from leasekeeper.run_errors import ILLEGIBLE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from leasekeeper.protocol.context import Context
 
-__all__ = ["page", "waits"]
+__all__ = ["BEGINNING", "Place", "Standing", "look", "page", "standing", "waits"]
 
 PAGE = 500
 OWNED_MAX = 10_000
+# One look takes in about so many; the next one goes on behind them.
+LOOK_MAX = 5_000
+PROGRESS_S = 10.0
+
+# ``waits`` for somebody to go on; ``halted``: nothing may begin in it; ``stopped``: in doubt, put aside, or not to be read.
+Standing = Literal["waits", "halted", "stopped", "finished"]
+# In a list of workflows: which one, and from which key on.
+Place = tuple[int, bytes | None]
+BEGINNING: Place = (0, None)
 
 
 def page(ctx: Context, workflow: str, start: bytes | None, until: float) -> Plan[tuple[list[RunName], bytes | None]]:
-    """One page of a workflow's unfinished runs that nobody owned at that moment, and where to go on."""
+    """One page of a workflow's unfinished runs that nobody owned at that moment and no halt covered, and where to go on."""
     prefix = run_keys.unfinished(ctx.keys, workflow)
     leases = ctx.keys.leases + escape(f"run/{escape(workflow)}/").encode()
     kinds = pb.RangeRequest
@@ -35,22 +48,59 @@ def page(ctx: Context, workflow: str, start: bytes | None, until: float) -> Plan
             pb.RequestOp(
                 request_range=kinds(key=leases, range_end=prefix_end(leases), limit=OWNED_MAX, keys_only=True)
             ),
+            halts.all_of(run_keys.halts(ctx.keys)),
         )
     )
     reply = yield from persist(TXN, request, now=ctx.now, until=until)
     found, owned = m.range_kvs(reply, 0), m.range_kvs(reply, 1)
     taken = {ctx.keys.name_of(kv.key) for kv in owned}
-    names = [RunName(workflow, unescape(kv.key[len(prefix) :].decode("utf-8", "replace"))) for kv in found]
+    names = [name for kv in found for name in _name(workflow, kv.key[len(prefix) :])]
     more = found[-1].key + b"\0" if found and reply.responses[0].response_range.more else None
-    return [name for name in names if name.lease not in taken], more
+    stopped = halts.halts(m.range_kvs(reply, 2), run_keys.halts(ctx.keys))
+    return [name for name in names if name.lease not in taken and not halts.covering(stopped, name.text)], more
+
+
+def look(
+    ctx: Context, workflows: Sequence[str], place: Place, until: float, going: Callable[[], bool] = lambda: True
+) -> Plan[tuple[list[RunName], Place]]:
+    """The unfinished runs of some workflows that nobody owned, from a place on, and the place to go on from the next time.
+
+    It ends where the list does, or with about `LOOK_MAX` runs, or as soon as ``going`` is no longer true.
+    """
+    found: list[RunName] = []
+    index, start = place if place[0] < len(workflows) else BEGINNING
+    while index < len(workflows) and len(found) < LOOK_MAX and going():
+        names, start = yield from page(ctx, workflows[index], start, until)
+        found += names
+        index += start is None
+        until = max(until, ctx.now() + PROGRESS_S)  # what makes progress may go on
+    return found, (BEGINNING if index >= len(workflows) else (index, start))
+
+
+def standing(ctx: Context, name: RunName, until: float) -> Plan[Standing]:
+    """How a run stands, as far as it matters to who might go on with it."""
+    keys, prefix = RunKeys(ctx.keys, name), run_keys.halts(ctx.keys)
+    reply = yield from persist(TXN, m.read_only((m.get(keys.head), halts.all_of(prefix))), now=ctx.now, until=until)
+    kvs, stand = m.range_kvs(reply, 0), halts.halts(m.range_kvs(reply, 1), prefix)
+    try:
+        status = read_head(kvs[0].value, keys.head.decode()).status if kvs else "quarantined"
+    except ILLEGIBLE:
+        return "stopped"
+    if status != "running":
+        return "finished" if status == "finished" else "stopped"
+    covered = halts.covering(stand, name.text) is not None or m.range_count(reply, 1) > len(stand)
+    return "halted" if covered else "waits"
 
 
 def waits(ctx: Context, name: RunName, until: float) -> Plan[bool]:
     """Whether a run waits for somebody to go on with it: neither finished nor stopped for a person, nor unreadable."""
-    keys = RunKeys(ctx.keys, name)
-    reply = yield from persist(TXN, m.read_only((m.get(keys.head),)), now=ctx.now, until=until)
-    kvs = m.range_kvs(reply, 0)
+    found = yield from standing(ctx, name, until)
+    return found in ("waits", "halted")
+
+
+def _name(workflow: str, key: bytes) -> list[RunName]:
+    """The run that a key stands for; none for a key that no run can have made."""
     try:
-        return bool(kvs) and read_head(kvs[0].value, keys.head.decode()).status == "running"
-    except CorruptState:
-        return False
+        return [RunName(workflow, unescape(key.decode()))]
+    except (UnicodeDecodeError, ConfigError):
+        return []

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
-from leasekeeper.errors import LeasekeeperError, Misuse, StopWork
+from leasekeeper.errors import LeasekeeperError, Misuse
 from leasekeeper.protocol import unfinished
 from leasekeeper.runs.aio import AsyncRunning
-from leasekeeper.runs.pool import Pool, tell_failure
+from leasekeeper.runs.pool import Attempt, Pool
 
 if TYPE_CHECKING:
     from leasekeeper.aio import AsyncKeeper
@@ -21,13 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncWorker"]
 
-log = logging.getLogger("leasekeeper")
-
 
 class AsyncWorker:
-    """Resumes unfinished runs, as `AsyncKeeper.worker` gives it, ``concurrency`` of them at once. Start it by `run`.
+    """Resumes unfinished runs, as `AsyncKeeper.worker` gives it, ``concurrency`` at once. Start it by `run`, or ``async with``.
 
-    A function that raises leaves its run to be resumed, by this worker or another, after a rest that grows. Cancelling `run`
+    A function that raises leaves its run to be resumed, by this worker or another, after a rest that grows; also one that was
+    cancelled from within. `KeyboardInterrupt` and `SystemExit` end the event loop, as they do from any task. Cancelling `run`
     cancels the runs under way: a step in the middle of its call is then in doubt, as after a crash.
     """
 
@@ -42,56 +39,102 @@ class AsyncWorker:
         asked: Asked,
     ) -> None:
         self._keeper = keeper
-        self._pool = Pool(resume, concurrency=concurrency, every=every, now=keeper._core.now, asked=asked)
+        now = keeper._core.now
+        self._pool = Pool(resume, concurrency=concurrency, every=every, now=now, asked=asked, awaits=True)
         self._ttl = ttl
         keeper._core.want("any", ttl, None, "")
+        self._started = False
         self._stopping = False
-        self._running = False
-        self._found: deque[RunName] = deque()
+        self._looking = False
         self._pauses: set[asyncio.Task[None]] = set()
-        self._ended: asyncio.Event | None = None
-        self.finished = 0
-        self.failed = 0
+        self._goings: set[asyncio.Task[None]] = set()
+        self._works: list[asyncio.Task[None]] = []
+        self._running: asyncio.Task[None] | None = None
+
+    @property
+    def finished(self) -> int:
+        """How many runs were finished here."""
+        return self._pool.finished
+
+    @property
+    def failed(self) -> int:
+        """How many attempts ended before that."""
+        return self._pool.failed
 
     def __repr__(self) -> str:
         return f"<AsyncWorker {' '.join(self._pool.resume)} finished={self.finished} failed={self.failed}>"
 
+    # ------------------------------------------------------------ its life
+
     async def run(self) -> None:
         """Work until `stop` is called, or this is cancelled."""
-        if self._running or self._stopping:
+        if self._started or self._stopping:
             raise Misuse("this worker was started already: make another one")
-        self._running, self._ended = True, asyncio.Event()
-        works = [asyncio.ensure_future(self._work()) for _ in range(self._pool.concurrency)]
+        self._started = True
+        self._works = works = [asyncio.ensure_future(self._work()) for _ in range(self._pool.concurrency)]
         try:
             await asyncio.gather(*works)
         finally:
+            self._stopping = True
             for work in works:
                 work.cancel()
             await asyncio.gather(*works, return_exceptions=True)
-            self._running = False
-            self._ended.set()
 
     async def stop(self) -> None:
-        """Take no more runs, and wait until those under way have ended. On the loop that runs it."""
+        """Take no more runs, and wait until those under way have ended. On the loop that runs it.
+
+        Awaited by a function that it has called, it does not wait.
+        """
         self._stopping = True
+        self._wake()
+        if asyncio.current_task() not in self._goings and self._works:
+            await asyncio.wait(self._works)
+
+    async def __aenter__(self) -> AsyncWorker:
+        self._running = asyncio.ensure_future(self.run())
+        await asyncio.sleep(0)  # let it begin
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        assert self._running is not None
+        running = self._running
+        try:
+            if error is None or isinstance(error, Exception):
+                await self.stop()
+        finally:
+            if not all(work.done() for work in self._works):
+                running.cancel()
+            await asyncio.wait((running,))
+        if kind is None and not running.cancelled():
+            running.result()
+
+    def _wake(self) -> None:
         for pause in tuple(self._pauses):
             pause.cancel()
-        if self._running and self._ended is not None:
-            await self._ended.wait()
 
     # ------------------------------------------------------------ its work
 
     async def _work(self) -> None:
         while not self._stopping:
-            try:
-                name = await self._next()
-            except LeasekeeperError as error:
-                log.warning("a worker could not look for runs: %s", error)
-                name = None
-            if name is None:
-                await self._pause()
-            else:
+            name = await self._next()
+            if name is not None:
                 await self._take(name)
+
+    async def _next(self) -> RunName | None:
+        """The next run to try, after a pause if there is none for now, or none."""
+        pool = self._pool
+        if (name := pool.next()) is not None:
+            return name
+        if self._looking or not pool.is_due():
+            await self._pause()
+            return None
+        self._looking = True
+        try:
+            await self._look()
+        finally:
+            self._looking = False
+            self._wake()
+        return None
 
     async def _pause(self) -> None:
         pause = asyncio.ensure_future(asyncio.sleep(self._pool.pause_s()))
@@ -102,45 +145,45 @@ class AsyncWorker:
             self._pauses.discard(pause)
             pause.cancel()
 
-    async def _next(self) -> RunName | None:
-        if not self._found:
-            self._found.extend(self._pool.shuffled(await self._look()))
-        return self._found.popleft() if self._found else None
-
-    async def _look(self) -> list[RunName]:
-        core = self._keeper._core
-        found: list[RunName] = []
-        for workflow in self._pool.resume:
-            start: bytes | None = None
-            while not self._stopping:
-                names, start = await core.arun(unfinished.page(core.ctx, workflow, start, core.until()))
-                found += names
-                if start is None:
-                    break
-        return found
+    async def _look(self) -> None:
+        """Look for runs: one task for all of them."""
+        core, pool = self._keeper._core, self._pool
+        try:
+            plan = unfinished.look(core.ctx, pool.workflows, pool.place, core.until(), lambda: not self._stopping)
+            names, place = await core.arun(plan)
+        except LeasekeeperError as error:
+            self._stopping = self._stopping or core.closed or core.forked
+            if not self._stopping:
+                pool.missed(error)
+        else:
+            pool.found(names, place)
 
     async def _take(self, name: RunName) -> None:
-        """Go on with a run, if nobody else does; what comes of it is in its records."""
-        try:
-            done = await self._go_on(name)
-        except (Exception, StopWork) as error:  # noqa: BLE001 - the worker outlives whatever a run does
-            tell_failure(name, error)
-            self._pool.failed(name)
-            self.failed += 1
-        else:
-            if done:
-                self._pool.done(name)
-                self.finished += 1
+        """Go on with a run, if nobody else does; what comes of it is in its records.
 
-    async def _go_on(self, name: RunName) -> bool:
-        keeper, core = self._keeper, self._keeper._core
-        if not await core.arun(unfinished.waits(core.ctx, name, core.until())):
-            self._pool.failed(name)  # it waits for a person; looked at again, but not soon
-            return False
+        In a task of its own: a function that cancels itself is told from a worker that is cancelled.
+        """
+        attempt = Attempt(name)
+        going = asyncio.ensure_future(self._go_on(attempt))
+        self._goings.add(going)
+        try:
+            await asyncio.wait((going,))
+        finally:
+            self._goings.discard(going)
+            while not going.done():
+                going.cancel()
+                await asyncio.wait((going,))
+        self._pool.ended(attempt, asyncio.CancelledError() if going.cancelled() else going.exception())
+
+    async def _go_on(self, attempt: Attempt) -> None:
+        keeper, core, name = self._keeper, self._keeper._core, attempt.name
+        attempt.standing = await core.arun(unfinished.standing(core.ctx, name, core.until()))
+        if attempt.standing != "waits":
+            return
+        options = self._pool.options(name)
         lease = await keeper.try_acquire(name.lease, ttl=self._ttl)
         if lease is None:
-            return False
-        options = self._pool.options(name)
+            return
         async with AsyncRunning(keeper, options, self._ttl, None, keeper._passing, lease=lease) as run:
+            attempt.begun = True
             await self._pool.resume[name.workflow](run)
-        return True

@@ -28,6 +28,14 @@ def begun(keeper: Keeper, options: RunOptions, ttl: float | None) -> bool:
     lease = keeper.try_acquire(options.name.lease, ttl=ttl)
     if lease is None:
         return False
+    try:
+        # Somebody may have begun it meanwhile: opening it now would be one more life of it.
+        if keeper._core.run(_is_there(keeper._core, options)):
+            lease.release()
+            return False
+    except BaseException:
+        lease.release()
+        raise
     run = Running(keeper, options, ttl, None, keeper._passing, lease=lease).__enter__()
     run._tell_ended(None, left=True)
     lease.release()
@@ -41,6 +49,13 @@ async def abegun(keeper: AsyncKeeper, options: RunOptions, ttl: float | None) ->
     lease = await keeper.try_acquire(options.name.lease, ttl=ttl)
     if lease is None:
         return False
+    try:
+        if await keeper._core.arun(_is_there(keeper._core, options)):
+            await lease.release()
+            return False
+    except BaseException:
+        await lease.release()
+        raise
     run = await AsyncRunning(keeper, options, ttl, None, keeper._passing, lease=lease).__aenter__()
     run._tell_ended(None, left=True)
     await lease.release()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from leasekeeper.runs.spool import Spool
     from leasekeeper.runtime.held import Held
 
-__all__ = ["Effect", "Step", "as_effect", "effect"]
+__all__ = ["Effect", "Step", "as_effect", "effect", "is_awaited"]
 
 SPOOL_EVERY_S = 10.0
 
@@ -162,7 +162,7 @@ class Effect:
     def awaited(self) -> str:
         """Which part of it is a coroutine function; "" when none is."""
         parts = {"effect": self.function, "preflight": self._preflight, "verify": self._verify}
-        return next((name for name, part in parts.items() if part is not None and _is_awaited(part)), "")
+        return next((name for name, part in parts.items() if part is not None and is_awaited(part)), "")
 
     def call(self, args: tuple[Any, ...]) -> Callable[[Step], Any]:
         """The call, for one set of arguments; a bare callable is not told of the step."""
@@ -278,7 +278,8 @@ def as_effect(given: object) -> Effect:
     return given if isinstance(given, Effect) else Effect(given, Help(), bare=True)  # type: ignore[arg-type]
 
 
-def _is_awaited(function: Callable[..., Any]) -> bool:
+def is_awaited(function: Callable[..., Any]) -> bool:
+    """Whether it is a coroutine function, or an object that is called like one."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 

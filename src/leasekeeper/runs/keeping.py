@@ -80,7 +80,7 @@ class KeepsRuns:
             resume: workflow to the function that is given the run: ``{"order": order_main}``. It gets on by what the run has
                 recorded, and finishes the run by returning.
             concurrency: how many runs at once.
-            every: seconds between two looks for free runs, more or less; each look is two reads a workflow.
+            every: seconds between two looks for free runs, more or less, at least 50 ms; each look is a read a workflow.
             ttl: as for `acquire`.
             asked: as for `run`; ``restarts`` is how many lives in a row without a step done a run may have.
         """

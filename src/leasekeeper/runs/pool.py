@@ -1,36 +1,56 @@
-"""What workers share, under threads and asyncio: which runs they may take, and when to leave one alone."""
+"""What workers share, under threads and asyncio: which runs they may take, when to look for more, when to leave one alone."""
 
 from __future__ import annotations
 
 import logging
 import random
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from leasekeeper.durations import duration_s
-from leasekeeper.errors import ConfigError, LeaseLost, Misuse
+from leasekeeper.errors import ConfigError, LeaseLost, Misuse, TryLater
 from leasekeeper.protocol.keys import check_name
+from leasekeeper.protocol.unfinished import BEGINNING
 from leasekeeper.run_errors import Quarantined, RunHalted
+from leasekeeper.runs.effect import is_awaited
 from leasekeeper.runs.options import options
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.run_keys import RunName
+    from leasekeeper.protocol.unfinished import Place, Standing
     from leasekeeper.runs.options import Asked, RunOptions
 
-__all__ = ["Pool", "tell_failure"]
+__all__ = ["Attempt", "Pool"]
 
 log = logging.getLogger("leasekeeper")
 
 CONCURRENCY_MAX = 256
+# Looking without a pause would keep etcd busy for nothing.
+EVERY_MIN_S = 0.05
 # A run that failed is left alone for a while, longer each time; so many are remembered.
 REST_FIRST_S = 1.0
 REST_MAX_S = 300.0
+# One that waits for a person, or for a halt to be lifted: to look at it costs a read, and then it should go on soon.
+WAIT_MAX_S = 30.0
 RESTING_MAX = 10_000
 
 
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One attempt at a run. ``begun``: its function was called; if not, ``standing`` may say why."""
+
+    name: RunName
+    standing: Standing = "waits"
+    begun: bool = False
+
+
 class Pool:
-    """The workflows that a worker resumes, and how it spaces its attempts. Used by one thread, or one loop, at a time."""
+    """The workflows that a worker resumes, the runs it has found, and how it spaces its attempts.
+
+    Used by one thread, or one loop, at a time. ``finished`` and ``failed`` count the attempts that ended so.
+    """
 
     def __init__(
         self,
@@ -40,6 +60,7 @@ class Pool:
         every: float | str,
         now: Callable[[], float],
         asked: Asked,
+        awaits: bool,
     ) -> None:
         if not resume:
             raise ConfigError(
@@ -47,15 +68,21 @@ class Pool:
             )
         for workflow, main in dict(resume).items():
             check_name(workflow, "workflow")
-            if not callable(main):
-                raise Misuse(f"resume[{workflow!r}]={main!r}: expected a function that is given the run")
+            _check_main(workflow, main, awaits=awaits)
         if type(concurrency) is not int or not 1 <= concurrency <= CONCURRENCY_MAX:
             raise ConfigError(field="concurrency", value=concurrency, expected=f"1 to {CONCURRENCY_MAX}")
         self.resume = dict(resume)
+        self.workflows = tuple(self.resume)
         self.concurrency = concurrency
-        self.every_s = duration_s("every", every)
+        self.every_s = max(EVERY_MIN_S, duration_s("every", every))
+        self.place: Place = BEGINNING
+        self.finished = 0
+        self.failed = 0
         self._asked = asked
         self._now = now
+        self._found: deque[RunName] = deque()
+        self._look_at_s = float("-inf")
+        self._missed = 0
         self._resting: OrderedDict[str, tuple[float, float]] = OrderedDict()
         for workflow in self.resume:
             options(workflow, id="any", **asked)  # what cannot be is said now
@@ -64,31 +91,79 @@ class Pool:
         """How a run is opened."""
         return options(name.workflow, id=name.id, **self._asked)
 
-    def shuffled(self, found: list[RunName]) -> list[RunName]:
-        """Those that may be tried now, in an order of this worker's own, so that replicas do not all try one first."""
+    # ------------------------------------------------------------ looking
+
+    def next(self) -> RunName | None:
+        """The next run to try; None when there is none for now."""
+        return self._found.popleft() if self._found else None
+
+    def is_due(self) -> bool:
+        """Whether it is time to look for more."""
+        return not self._found and self._now() >= self._look_at_s
+
+    def found(self, names: list[RunName], place: Place) -> None:
+        """Take in what a look has found: those that may be tried now, in an order of this worker's own.
+
+        So replicas do not all try one first.
+        """
         now_s = self._now()
-        ready = [name for name in found if self._resting.get(name.text, (0.0, 0.0))[0] <= now_s]
+        ready = [name for name in names if self._resting.get(name.text, (0.0, 0.0))[0] <= now_s]
         random.shuffle(ready)
-        return ready
+        self._found.extend(ready)
+        self.place = place
+        self._missed = 0
+        self._look_at_s = now_s + self.pause_s()
+
+    def missed(self, error: BaseException) -> None:
+        """There is no asking etcd now; what was found is found again. Logged the 1st, 2nd, 4th, 8th … time in a row."""
+        self._found.clear()
+        self._look_at_s = self._now() + self.pause_s()
+        self._missed += 1
+        if not self._missed & (self._missed - 1):
+            log.warning("a worker could not look for runs, %d times in a row: %s", self._missed, error)
 
     def pause_s(self) -> float:
         """How long to wait before looking again, never the same for two replicas."""
         return self.every_s * (0.5 + random.random())
 
-    def failed(self, name: RunName) -> None:
-        """Leave it alone for a while."""
+    # ------------------------------------------------------------ attempts
+
+    def ended(self, attempt: Attempt, error: BaseException | None) -> None:
+        """What became of an attempt."""
+        name = attempt.name
+        if error is None and (attempt.begun or attempt.standing == "finished"):
+            self._resting.pop(name.text, None)
+            self.finished += attempt.begun
+            # Who gets on looks again at once; who does not, after a pause.
+            self._look_at_s = float("-inf") if attempt.begun else self._look_at_s
+        elif error is None:
+            if attempt.standing != "waits":
+                self._rest(name, WAIT_MAX_S)
+        elif isinstance(error, TryLater) and not attempt.begun:
+            self.missed(error)
+        else:
+            self.failed += 1
+            self._rest(name, WAIT_MAX_S if isinstance(error, RunHalted) else REST_MAX_S)
+            _tell_failure(name, error)
+
+    def _rest(self, name: RunName, most_s: float) -> None:
+        """Leave it alone for a while, twice as long as the last time."""
         _, rest_s = self._resting.pop(name.text, (0.0, REST_FIRST_S / 2))
-        rest_s = min(REST_MAX_S, 2 * rest_s)
+        rest_s = min(most_s, 2 * rest_s)
         self._resting[name.text] = (self._now() + rest_s * (0.5 + random.random() / 2), rest_s)
         while len(self._resting) > RESTING_MAX:
             self._resting.popitem(last=False)
 
-    def done(self, name: RunName) -> None:
-        """It needs no rest any more."""
-        self._resting.pop(name.text, None)
+
+def _check_main(workflow: str, main: object, *, awaits: bool) -> None:
+    if not callable(main):
+        raise Misuse(f"resume[{workflow!r}]={main!r}: expected a function that is given the run")
+    if is_awaited(main) is not awaits:
+        expected = "a coroutine function" if awaits else "a plain function; AsyncKeeper takes coroutine functions"
+        raise Misuse(f"resume[{workflow!r}]={main!r}: expected {expected}")
 
 
-def tell_failure(name: RunName, error: BaseException) -> None:
+def _tell_failure(name: RunName, error: BaseException) -> None:
     """Log why a run did not get to its end: in one line where its records say the rest, else with where it was raised."""
     if isinstance(error, (LeaseLost, RunHalted, Quarantined)):
         log.info("run %s did not get to its end here: %s", name, error)

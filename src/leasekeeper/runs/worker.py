@@ -7,16 +7,16 @@ is quarantined (``restarts``), and somebody is told once.
 
 from __future__ import annotations
 
-import logging
+import inspect
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from leasekeeper.errors import LeasekeeperError, Misuse, StopWork
+from leasekeeper.errors import LeasekeeperError, Misuse
 from leasekeeper.protocol import unfinished
-from leasekeeper.runs.pool import Pool, tell_failure
+from leasekeeper.runs.pool import Attempt, Pool
 from leasekeeper.runs.run import Running
+from leasekeeper.runtime.fork import HERE
 from leasekeeper.wire.worker import begin
 
 if TYPE_CHECKING:
@@ -27,14 +27,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Worker"]
 
-log = logging.getLogger("leasekeeper")
-
 
 class Worker:
     """Resumes unfinished runs, as `Keeper.worker` gives it. Start it by `run`, or by ``with``.
 
-    A function that raises leaves its run to be resumed, by this worker or another, after a rest that grows. Its threads are
-    daemons: nothing relies on their getting to an end.
+    A function that raises, whatever it raises, leaves its run to be resumed, by this worker or another, after a rest that grows:
+    also `sys.exit`, which ends that life of the run and not the worker. Its threads are daemons: nothing relies on their getting
+    to an end. It ends by `stop`, or when its keeper is closed; it does not live on in a forked child.
     """
 
     def __init__(
@@ -48,16 +47,26 @@ class Worker:
         asked: Asked,
     ) -> None:
         self._keeper = keeper
-        self._pool = Pool(resume, concurrency=concurrency, every=every, now=keeper._core.now, asked=asked)
+        now = keeper._core.now
+        self._pool = Pool(resume, concurrency=concurrency, every=every, now=now, asked=asked, awaits=False)
         self._ttl = ttl
         keeper._core.want("any", ttl, None, "")
-        self._stop = threading.Event()
-        self._lock = threading.Lock()
-        self._found: deque[RunName] = deque()
-        self._alive = 0
-        self._idle = threading.Event()
-        self.finished = 0
-        self.failed = 0
+        # Guards the pool and all below; whoever changes something tells those who wait.
+        self._news = threading.Condition()
+        self._threads: set[threading.Thread] = set()
+        self._started = False
+        self._stopping = False
+        self._looking = False
+
+    @property
+    def finished(self) -> int:
+        """How many runs were finished here."""
+        return self._pool.finished
+
+    @property
+    def failed(self) -> int:
+        """How many attempts ended before that."""
+        return self._pool.failed
 
     def __repr__(self) -> str:
         return f"<Worker {' '.join(self._pool.resume)} finished={self.finished} failed={self.failed}>"
@@ -65,27 +74,40 @@ class Worker:
     # ------------------------------------------------------------ its life
 
     def start(self) -> None:
-        """Begin, on threads of its own."""
-        with self._lock:
-            if self._alive or self._stop.is_set():
+        """Begin, on threads of its own. RuntimeError when no thread can be started just now; nothing is left behind then."""
+        with self._news:
+            if self._started or self._stopping:
                 raise Misuse("this worker was started already: make another one")
-            self._alive = self._pool.concurrency
-        for number in range(self._pool.concurrency):
-            begin(self._work, f"leasekeeper-worker-{number}")
+            self._started = True
+        try:
+            for number in range(self._pool.concurrency):
+                begin(self._work, f"leasekeeper-worker-{number}")
+        except BaseException:
+            self._tell_stop()
+            raise
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Take no more runs, and wait until those under way have ended; whether they have within ``timeout`` seconds."""
-        self._stop.set()
-        return self._alive == 0 or self._idle.wait(timeout)
+        """Take no more runs, and wait until those under way have ended; whether they have within ``timeout`` seconds.
+
+        Called by a function that it has called, it does not wait for that one: False.
+        """
+        self._tell_stop()
+        if self._is_elsewhere():
+            return True
+        with self._news:
+            if threading.current_thread() in self._threads:
+                return False
+            return self._news.wait_for(lambda: not self._threads, timeout)
 
     def run(self) -> None:
-        """Work until `stop` is called from elsewhere, or Ctrl-C."""
+        """Work until `stop` is called from elsewhere, or Ctrl-C, which leaves the runs under way to themselves."""
         self.start()
         try:
-            while not self._idle.wait(1.0):
-                pass
+            with self._news:
+                while not self._stopping or self._threads:
+                    self._news.wait(1.0)
         finally:
-            self._stop.set()
+            self._tell_stop()
 
     def __enter__(self) -> Worker:
         self.start()
@@ -94,69 +116,93 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def _tell_stop(self) -> None:
+        self._stopping = True
+        if not self._is_elsewhere():
+            with self._news:
+                self._news.notify_all()
+
+    def _is_elsewhere(self) -> bool:
+        """Whether this is a forked child: its threads do not exist here, and one of them may hold the lock for ever."""
+        return self._keeper._core.forked or not HERE[0]
+
     # ------------------------------------------------------------ its work
 
     def _work(self) -> None:
+        me = threading.current_thread()
+        with self._news:
+            self._threads.add(me)
         try:
-            while not self._stop.is_set():
-                try:
-                    name = self._next()
-                except LeasekeeperError as error:
-                    log.warning("a worker could not look for runs: %s", error)
-                    name = None
-                if name is None:
-                    self._stop.wait(self._pool.pause_s())
-                else:
+            while not self._stopping:
+                name = self._next()
+                if name is not None:
                     self._take(name)
         finally:
-            with self._lock:
-                self._alive -= 1
-                if not self._alive:
-                    self._idle.set()
+            if not self._is_elsewhere():
+                with self._news:
+                    self._threads.discard(me)
+                    self._news.notify_all()
 
     def _next(self) -> RunName | None:
-        """The next run to try; None when there is none for now."""
-        with self._lock:
-            if not self._found:
-                self._found.extend(self._pool.shuffled(self._look()))
-            return self._found.popleft() if self._found else None
+        """The next run to try, after a pause if there is none for now, or none."""
+        pool = self._pool
+        with self._news:
+            if (name := pool.next()) is not None or self._stopping:
+                return name
+            if self._looking or not pool.is_due():
+                self._news.wait(pool.pause_s())
+                return None
+            self._looking = True
+        try:
+            self._look()
+        finally:
+            with self._news:
+                self._looking = False
+                self._news.notify_all()
+        return None
 
-    def _look(self) -> list[RunName]:
-        core = self._keeper._core
-        found: list[RunName] = []
-        for workflow in self._pool.resume:
-            start: bytes | None = None
-            while not self._stop.is_set():
-                names, start = core.run(unfinished.page(core.ctx, workflow, start, core.until()))
-                found += names
-                if start is None:
-                    break
-        return found
+    def _look(self) -> None:
+        """Look for runs: one thread for all of them."""
+        core, pool = self._keeper._core, self._pool
+        try:
+            plan = unfinished.look(core.ctx, pool.workflows, pool.place, core.until(), lambda: not self._stopping)
+            names, place = core.run(plan)
+        except LeasekeeperError as error:
+            if core.closed or core.forked:
+                self._tell_stop()
+                return
+            with self._news:
+                pool.missed(error)
+        else:
+            with self._news:
+                pool.found(names, place)
 
     def _take(self, name: RunName) -> None:
         """Go on with a run, if nobody else does; what comes of it is in its records."""
+        attempt, error = Attempt(name), None
         try:
-            done = self._go_on(name)
-        except (Exception, StopWork) as error:  # noqa: BLE001 - the worker outlives whatever a run does
-            tell_failure(name, error)
-            with self._lock:
-                self._pool.failed(name)
-                self.failed += 1
-        else:
-            if done:
-                with self._lock:
-                    self._pool.done(name)
-                    self.finished += 1
+            self._go_on(attempt)
+        except BaseException as raised:  # noqa: BLE001 - the worker outlives whatever a run does
+            error = raised
+        if self._is_elsewhere():
+            self._stopping = True  # the function has forked, and this is the child
+            return
+        with self._news:
+            self._pool.ended(attempt, error)
 
-    def _go_on(self, name: RunName) -> bool:
-        keeper, core = self._keeper, self._keeper._core
-        if not core.run(unfinished.waits(core.ctx, name, core.until())):
-            with self._lock:
-                self._pool.failed(name)  # it waits for a person; looked at again, but not soon
-            return False
+    def _go_on(self, attempt: Attempt) -> None:
+        keeper, core, name = self._keeper, self._keeper._core, attempt.name
+        attempt.standing = core.run(unfinished.standing(core.ctx, name, core.until()))
+        if attempt.standing != "waits":
+            return
+        options = self._pool.options(name)
         lease = keeper.try_acquire(name.lease, ttl=self._ttl)
         if lease is None:
-            return False
-        with Running(keeper, self._pool.options(name), self._ttl, None, keeper._passing, lease=lease) as run:
-            self._pool.resume[name.workflow](run)
-        return True
+            return
+        with Running(keeper, options, self._ttl, None, keeper._passing, lease=lease) as run:
+            attempt.begun = True
+            result = self._pool.resume[name.workflow](run)
+            if inspect.isawaitable(result):
+                if inspect.iscoroutine(result):
+                    result.close()
+                raise Misuse(f"the function of {name.workflow!r} gave something to await: use AsyncKeeper for those")

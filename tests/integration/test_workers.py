@@ -1,0 +1,451 @@
+"""Workers of threads against a real etcd: what they take, what they leave alone, what they outlive, and how they end."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from leasekeeper import InputChanged, Keeper, Misuse, effect
+from leasekeeper.errors import StopWork
+from leasekeeper.protocol.receipt import read_receipt
+from leasekeeper.run_records import Receipt
+from leasekeeper.runs import pool
+from leasekeeper.runs.alert import Alert
+from leasekeeper.runs.effect import Step
+from leasekeeper.runs.run import Run
+from leasekeeper.testing import EtcdServer, FaultProxy
+from leasekeeper.wire.worker import begin
+from tests.raw import RawEtcd
+from tests.support import until
+
+EVERY_S = 0.1
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs rest for a short time: what is tested is that they do, not for how long."""
+    monkeypatch.setattr(pool, "REST_FIRST_S", 0.1)
+    monkeypatch.setattr(pool, "REST_MAX_S", 0.5)
+    monkeypatch.setattr(pool, "WAIT_MAX_S", 0.5)
+
+
+@pytest.fixture(autouse=True)
+def silent(caplog: pytest.LogCaptureFixture) -> None:
+    """What runs raise here is logged with where it was raised; nobody wants to read it."""
+    caplog.set_level(logging.CRITICAL, "leasekeeper")
+
+
+@pytest.fixture
+def keeper(etcd: EtcdServer, namespace: str) -> Iterator[Keeper]:
+    """Somebody who works on runs."""
+    with Keeper(etcd.endpoint, namespace=namespace) as made:
+        yield made
+
+
+class Calls:
+    """Counts what effects did, by what they were given."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.counts: Counter[str] = Counter()
+
+    def __call__(self, what: str) -> str:
+        """The effect."""
+        with self._lock:
+            self.counts[what] += 1
+        return what
+
+
+def main_of(calls: Calls) -> Callable[[Run], None]:
+    """A workflow of one effect."""
+    return lambda run: run.do("act", calls, run.id)
+
+
+def records(raw: RawEtcd, namespace: str, run: str) -> list[Receipt]:
+    """The records of a run."""
+    return [read_receipt(kv.value, kv.key) for kv in raw.keys(f"leasekeeper/{namespace}/run/{run}/r/")]
+
+
+def kinds(raw: RawEtcd, namespace: str, run: str) -> list[str]:
+    """What kinds of records a run has."""
+    return [each.kind for each in records(raw, namespace, run)]
+
+
+def threads() -> list[str]:
+    """The workers' threads of this process."""
+    return [each.name for each in threading.enumerate() if each.name.startswith("leasekeeper-worker-")]
+
+
+# ---------------------------------------------------------------- what a main may raise
+
+
+class Odd(BaseException):
+    """Neither an Exception nor anything of ours."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("no"), Odd("odd"), StopWork("stop"), SystemExit(3), KeyboardInterrupt(), MemoryError()],
+    ids=repr,
+)
+def test_a_worker_outlives_whatever_a_function_raises(keeper: Keeper, error: BaseException) -> None:
+    """Its one thread goes on after any error, also `sys.exit`; the run is resumed after a rest, and its step is not repeated."""
+    calls, raised = Calls(), threading.Event()
+
+    def main(run: Run) -> None:
+        run.do("act", calls, run.id)
+        if not raised.is_set():
+            raised.set()
+            raise error
+
+    keeper.begin("order", id="1", ttl=5)
+    with keeper.worker({"order": main}, every=EVERY_S, ttl=5) as working:
+        until(lambda: working.finished == 1)
+    assert working.failed == 1
+    assert calls.counts == {"1": 1}
+
+
+def test_a_function_that_gives_something_to_await_finishes_nothing(
+    keeper: Keeper, raw: RawEtcd, namespace: str
+) -> None:
+    """A plain function that returns a coroutine would finish its run undone: it fails instead."""
+
+    async def later(run: Run) -> None:
+        raise AssertionError("never awaited")
+
+    keeper.begin("order", id="1", ttl=5)
+    with keeper.worker({"order": lambda run: later(run)}, every=EVERY_S, ttl=5) as working:
+        until(lambda: working.failed >= 1)
+    assert "finished" not in kinds(raw, namespace, "order/1")
+
+
+# ---------------------------------------------------------------- what a worker outlives
+
+
+def test_a_lease_that_is_lost(keeper: Keeper, raw: RawEtcd, namespace: str) -> None:
+    """A run whose claim was deleted under its owner is done by the next attempt, which replays what was done."""
+    calls, cut = Calls(), threading.Event()
+
+    def main(run: Run) -> None:
+        run.do("first", calls, "first")
+        if not cut.is_set():
+            cut.set()
+            raw.delete(run.lease.key)
+            until(lambda: run.lease.state.final)
+        run.do("second", calls, "second")
+
+    keeper.begin("order", id="1", ttl=5)
+    with keeper.worker({"order": main}, every=EVERY_S, ttl=5) as working:
+        until(lambda: working.finished == 1)
+    assert cut.is_set()
+    assert calls.counts == {"first": 1, "second": 1}
+
+
+def test_an_etcd_that_is_cut_off(
+    namespace: str, proxy: FaultProxy, raw: RawEtcd, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While etcd is away no run is blamed; when it is back all go on."""
+    calls = Calls()
+    with Keeper(proxy.endpoint, namespace=namespace) as keeper:
+        for number in range(5):
+            keeper.begin("order", id=str(number), ttl=10)
+        proxy.cut()
+        with keeper.worker({"order": main_of(calls)}, every=EVERY_S, ttl=10) as working:
+            caplog.set_level(logging.WARNING, "leasekeeper")
+            until(lambda: any("could not look" in each.getMessage() for each in caplog.records))
+            proxy.heal()
+            until(lambda: working.finished == 5)
+        assert working.failed == 0
+    assert sorted(calls.counts.values()) == [1] * 5
+
+
+@pytest.mark.slow
+def test_an_etcd_that_is_restarted(namespace: str) -> None:
+    """Killed and started again, three times, while runs are worked on: each effect is applied once, each run is finished."""
+    applied = Calls()
+
+    @effect(dedupes=True, key_ttl="1h")
+    def act(step: Step, what: str) -> str:
+        return applied(what) if not applied.counts[what] else what
+
+    def main(run: Run) -> None:
+        for part in "abc":
+            run.do(part, act, f"{run.id}{part}")
+            time.sleep(0.02)
+
+    with EtcdServer() as etcd, Keeper(etcd.endpoint, namespace=namespace) as keeper:
+        for number in range(30):
+            keeper.begin("order", id=str(number), ttl=10)
+        with keeper.worker({"order": main}, concurrency=4, every=EVERY_S, ttl=10) as working:
+            for done in (5, 12, 20):
+                until(lambda done=done: working.finished >= done)  # type: ignore[misc]
+                etcd.kill()
+                etcd.start()
+            until(lambda: working.finished == 30)
+    assert len(applied.counts) == 90
+    assert set(applied.counts.values()) == {1}
+
+
+# ---------------------------------------------------------------- what waits for people
+
+
+def test_a_halt(keeper: Keeper, raw: RawEtcd, namespace: str) -> None:
+    """B15: a run under way stops at its next step; none is opened under the halt, others go on, and all go on after it."""
+    calls, first = Calls(), threading.Event()
+
+    def main(run: Run) -> None:
+        run.do("first", calls, f"{run.id}1")
+        first.set()
+        until(lambda: halted.is_set() or run.workflow != "order")
+        run.do("second", calls, f"{run.id}2")
+
+    halted = threading.Event()
+    keeper.begin("order", id="o", ttl=5)
+    with keeper.worker({"order": main, "other": main}, concurrency=2, every=EVERY_S, ttl=5) as working:
+        assert first.wait(30)
+        keeper.halt("order/*", "wait")
+        halted.set()
+        keeper.begin("other", id="x", ttl=5)
+        until(lambda: working.finished == 1)
+        until(lambda: working.failed == 1)
+        stood = kinds(raw, namespace, "order/o")
+        time.sleep(20 * EVERY_S)
+        assert kinds(raw, namespace, "order/o") == stood, "a halted run is not opened again and again"
+        keeper.unhalt("order/*")
+        until(lambda: working.finished == 2)
+    assert calls.counts == {"o1": 1, "o2": 1, "x1": 1, "x2": 1}
+
+
+def test_a_run_in_doubt_is_left_alone_until_it_is_resolved(keeper: Keeper, raw: RawEtcd, namespace: str) -> None:
+    """A16: one alert, no further call and no further record; resolved, the run is taken up again by itself."""
+    calls, alerts = Calls(), list[Alert]()
+
+    def unlucky(what: str) -> str:
+        calls(what)
+        raise OSError("no answer")
+
+    def main(run: Run) -> None:
+        calls(run.do("act", unlucky, run.id))
+
+    keeper.begin("order", id="1", ttl=5)
+    with keeper.worker({"order": main}, every=EVERY_S, ttl=5, alert=alerts.append) as working:
+        until(lambda: alerts)
+        until(lambda: working.failed == 2)
+        stood = kinds(raw, namespace, "order/1")
+        time.sleep(20 * EVERY_S)
+        assert kinds(raw, namespace, "order/1") == stood
+        assert calls.counts == {"1": 1}
+        keeper.resolve("order/1", "act", applied=True, evidence="seen at the bank", result="done")
+        until(lambda: working.finished == 1)
+    assert calls.counts == {"1": 1, "done": 1}
+    assert [each.kind for each in alerts] == ["in_doubt"]
+
+
+def test_a_poison_run(keeper: Keeper, raw: RawEtcd, namespace: str) -> None:
+    """A25: a run that fails whenever it is tried is put aside after its budget, told once; others go on; lifted, it is done."""
+    calls, alerts, cured = Calls(), list[Alert](), threading.Event()
+
+    def main(run: Run) -> None:
+        if run.id == "poison" and not cured.is_set():
+            raise ValueError("again")
+        run.do("act", calls, run.id)
+
+    for name in ("poison", "a", "b"):
+        keeper.begin("order", id=name, ttl=5)
+    with keeper.worker({"order": main}, every=EVERY_S, ttl=5, restarts=3, alert=alerts.append) as working:
+        until(lambda: alerts)
+        until(lambda: working.finished == 2)
+        keeper.begin("order", id="c", ttl=5)
+        until(lambda: working.finished == 3)
+        stood = kinds(raw, namespace, "order/poison")
+        assert stood.count("opened") == 5, "begun, and so many lives as the budget allows, and the one too many"
+        time.sleep(20 * EVERY_S)
+        assert kinds(raw, namespace, "order/poison") == stood
+        cured.set()
+        keeper.resolve("order/poison", evidence="the code was mended")
+        until(lambda: working.finished == 4)
+    assert [each.kind for each in alerts] == ["quarantined"]
+    assert calls.counts == {"poison": 1, "a": 1, "b": 1, "c": 1}
+
+
+# ---------------------------------------------------------------- what it looks through
+
+
+def test_what_no_run_can_have_made_is_passed_over(keeper: Keeper, raw: RawEtcd, namespace: str) -> None:
+    """Keys of somebody else's among the unfinished runs stop nobody: neither unreadable names nor runs that are not there."""
+    for odd in ("a\x01b", "x" * 300, "", "%zz", "nobody"):
+        raw.put(f"leasekeeper/{namespace}/unfinished/order/{odd}")
+    calls = Calls()
+    keeper.begin("order", id="1", ttl=5)
+    with keeper.worker({"order": main_of(calls)}, every=EVERY_S, ttl=5) as working:
+        until(lambda: working.finished == 1)
+    assert working.failed == 0
+    assert calls.counts == {"1": 1}
+
+
+def test_more_runs_than_a_look_takes_in(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks go on where the last one ended, so that runs behind many others are found as well."""
+    from leasekeeper.protocol import unfinished
+
+    monkeypatch.setattr(unfinished, "PAGE", 3)
+    monkeypatch.setattr(unfinished, "LOOK_MAX", 5)
+    calls = Calls()
+    for number in range(20):
+        keeper.begin("order", id=f"{number:03}", ttl=5)
+        keeper.begin("mail", id=f"m{number:03}", ttl=5)
+
+    def main(run: Run) -> None:
+        if run.workflow == "order" and run.id < "012":
+            raise ValueError("in the way")
+        run.do("act", calls, run.id)
+
+    with keeper.worker({"order": main, "mail": main}, concurrency=2, every=EVERY_S, ttl=5, restarts=1000) as working:
+        until(lambda: working.finished == 28)
+    assert set(calls.counts.values()) == {1}
+
+
+# ---------------------------------------------------------------- beginning and ending
+
+
+def test_idle_workers_end_at_once(keeper: Keeper) -> None:
+    """A worker that waits for its next look is woken by `stop`, and leaves no thread behind."""
+    working = keeper.worker({"order": print}, concurrency=4, every=3600, ttl=5)
+    working.start()
+    until(lambda: len(threads()) == 4)
+    assert working.stop(30.0)
+    until(lambda: not threads())
+    with pytest.raises(Misuse, match="started already"):
+        working.start()
+
+
+def test_a_busy_worker_ends_its_run(keeper: Keeper) -> None:
+    """`stop` waits as long as it may for what is under way, and takes nothing new."""
+    calls, entered, let_go = Calls(), threading.Event(), threading.Event()
+
+    def main(run: Run) -> None:
+        entered.set()
+        assert let_go.wait(30.0)
+        run.do("act", calls, run.id)
+
+    for name in "ab":
+        keeper.begin("order", id=name, ttl=5)
+    working = keeper.worker({"order": main}, every=EVERY_S, ttl=5)
+    working.start()
+    assert entered.wait(30.0)
+    assert not working.stop(0.05)
+    let_go.set()
+    assert working.stop(30.0)
+    assert working.finished == 1
+    assert sum(calls.counts.values()) == 1
+    until(lambda: not threads())
+
+
+def test_a_worker_that_is_stopped_by_its_own_function(keeper: Keeper) -> None:
+    """`stop` from within does not wait for itself; `run` returns once the function has."""
+    working = keeper.worker({"order": lambda run: told.append(working.stop())}, every=EVERY_S, ttl=5)
+    told: list[bool] = []
+    keeper.begin("order", id="1", ttl=5)
+    working.run()
+    assert told == [False]
+    assert working.finished == 1
+    until(lambda: not threads())
+
+
+def test_a_worker_ends_with_its_keeper(etcd: EtcdServer, namespace: str) -> None:
+    """Closing the keeper ends what works with it: nothing goes on to look for runs."""
+    keeper = Keeper(etcd.endpoint, namespace=namespace)
+    working = keeper.worker({"order": print}, concurrency=2, every=EVERY_S, ttl=5)
+    working.start()
+    until(lambda: len(threads()) == 2)
+    keeper.close()
+    until(lambda: not threads())
+    assert working.stop(30.0)
+
+
+def test_a_worker_whose_threads_cannot_be_started(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error comes out, and those threads that were started end."""
+    begun = begin
+
+    def scarce(call: Callable[[], object], name: str) -> threading.Thread:
+        if name.endswith("-2"):
+            raise RuntimeError("can't start new thread")
+        return begun(call, name)
+
+    monkeypatch.setattr("leasekeeper.runs.worker.begin", scarce)
+    working = keeper.worker({"order": print}, concurrency=4, every=EVERY_S, ttl=5)
+    with pytest.raises(RuntimeError, match="new thread"):
+        working.start()
+    assert working.stop(30.0)
+    until(lambda: not threads())
+
+
+FORKS = """
+import os, sys, threading
+from leasekeeper import Keeper
+
+def main(run):
+    child = os.fork()
+    if child == 0:
+        assert working.stop() is True
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    run.do("act", lambda: 1)
+
+keeper = Keeper(sys.argv[1], namespace=sys.argv[2])
+keeper.begin("order", id="1", ttl=5)
+working = keeper.worker({"order": main}, every=0.1, ttl=5)
+with working:
+    while not working.finished and not working.failed:
+        threading.Event().wait(0.05)
+print(working.finished, working.failed)
+"""
+
+
+def test_a_function_that_forks(etcd: EtcdServer, namespace: str) -> None:
+    """In the child there is no worker to wait for; the parent's goes on."""
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKS, etcd.endpoint, namespace],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert ended.stdout.split() == ["1", "0"], ended.stderr
+
+
+# ---------------------------------------------------------------- beginning runs
+
+
+def test_eight_who_begin_one_run(etcd: EtcdServer, namespace: str, raw: RawEtcd) -> None:
+    """Of eight keepers that begin the same run at once one is told that it was new, and it was begun once."""
+    keepers = [Keeper(etcd.endpoint, namespace=namespace) for _ in range(8)]
+    told: list[Any] = []
+    try:
+        for name in map(str, range(10)):
+            ready = threading.Barrier(8)
+
+            def race(keeper: Keeper, name: str = name, ready: threading.Barrier = ready) -> None:
+                ready.wait(30.0)
+                told.append((name, keeper.begin("order", id=name, input={"cents": 5}, ttl=5)))
+
+            racers = [threading.Thread(target=race, args=(keeper,), daemon=True) for keeper in keepers]
+            for racer in racers:
+                racer.start()
+            for racer in racers:
+                racer.join(30.0)
+            assert sorted(new for each, new in told if each == name) == [False] * 7 + [True]
+            assert kinds(raw, namespace, f"order/{name}") == ["opened"]
+            assert not keepers[0].begin("order", id=name, input={"cents": 5})
+            with pytest.raises(InputChanged):
+                keepers[1].begin("order", id=name, input={"cents": 6})
+    finally:
+        for each in keepers:
+            each.close()
