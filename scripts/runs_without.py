@@ -165,8 +165,8 @@ GUARDS = {
     "told-once": Guard(
         "that somebody was told is recorded",
         "leasekeeper/protocol/stop.py",
-        "    return head._replace(due=False)\n",
-        "    return head\n",
+        "    return lambda head: head.told(step)\n",
+        "    return lambda head: head\n",
         "killed_at_every_point and bare",
     ),
     "restarts": Guard(

@@ -171,8 +171,8 @@ GUARDS = {
     "run-alert": Guard(
         "what was told is not told again",
         "leasekeeper/protocol/stop.py",
-        "    return head._replace(due=False)\n",
-        "    return head\n",
+        "    return lambda head: head.told(step)\n",
+        "    return lambda head: head\n",
         ("fails", "fails-after"),
         "runs",
         1,
