@@ -1,7 +1,7 @@
 """Write the story of a killed run anew, after what is stored or what is told has changed: `python -m tests.stories`.
 
-Needs Linux. A real run, killed for real: its export, and what `runs explain` tells of it, beside this file. Look at the difference
-before it is committed: what has changed must be what was meant to.
+Needs Linux. A real run, killed for real: its export, and what `runs explain` tells of it, beside this file. Look at the
+difference before it is committed: what has changed must be what was meant to.
 """
 
 from __future__ import annotations
