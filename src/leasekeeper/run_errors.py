@@ -11,6 +11,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from leasekeeper.errors import ConfigError, FixIt, LeasekeeperError, Misuse, OutOfSpace, StopWork, TryLater
+from leasekeeper.schema_errors import SchemaTooNew
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -210,6 +211,10 @@ class CorruptState(FixIt):
         )
         self.where = where
         self.why = why
+
+
+# What is raised for stored bytes that cannot be read: they were damaged, or a newer program wrote them. Both say `why`.
+ILLEGIBLE = (CorruptState, SchemaTooNew)
 
 
 class SigningKeyMissing(FixIt):

@@ -11,6 +11,7 @@ import pytest
 from leasekeeper.errors import ConfigError
 from leasekeeper.run_errors import CorruptState
 from leasekeeper.runs.anchored import FIRST, LINE_MAX, Anchored, anchored_in, parse_line, read_line, write_line
+from leasekeeper.schema_errors import SchemaTooNew
 
 HEAD = Anchored("order/42", 1, 7, "ab" * 32, 1_796_000_000_123)
 
@@ -103,11 +104,11 @@ def test_an_edited_number_is_not_passed_over() -> None:
 
 
 def test_a_line_of_another_format_is_not_guessed_at() -> None:
-    """A line with a right sum that says something unknown is CorruptState."""
-    for changed in (b'"v":2', b'"v":true', b'"v":1,"v":[]'):
+    """A line with a right sum that says something unknown is CorruptState; a newer one is SchemaTooNew."""
+    for changed in (b'"v":2', b'"v":0', b'"v":true', b'"v":1,"v":[]'):
         body = write_line(HEAD)[: -len(',"sum":""}') - 64].replace(b'"v":1', changed)
         total = hashlib.sha256(b"leasekeeper anchor v1\n" + body).hexdigest().encode()
-        with pytest.raises(CorruptState, match=r"format|read"):
+        with pytest.raises(SchemaTooNew if b"2" in changed else CorruptState, match=r"format|read"):
             parse_line(body + b',"sum":"' + total + b'"}')
 
 

@@ -114,7 +114,7 @@ FULL = [
     ArgumentsChanged("others", run="wf/id", step="charge", recorded="aa", given="bb"),
     InputChanged("another", run="wf/id", recorded="aa", given="bb"),
     CorruptState(where="ck/state", why="digest"),
-    SchemaTooNew("newer", schema="OrderState", version=3, reads=2),
+    SchemaTooNew("newer", schema="OrderState", version=3, reads=2, where="ck/state"),
     SchemaUnknown("no way", schema="OrderState", version=1, oldest=2),
     MigrationFailed("broken", schema="OrderState", version=1, to=2, function="m.f", why="KeyError('a')"),
     SigningKeyMissing("no key", run="wf/id", key_id="k1"),

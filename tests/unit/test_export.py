@@ -405,7 +405,7 @@ def test_a_forged_footer_is_not_believed() -> None:
         (with_other_signature, "forged"),
         (lines[-1].replace(b'"count":3', b'"count":2'), "corrupt"),
         (lines[-1].replace(b'"v":1', b'"v":2'), "corrupt"),
-        (b'{"footer":%b}\n' % seal(canonical({**good["body"], "v": 2}), key, bundle.DOMAIN), "corrupt"),
+        (b'{"footer":%b}\n' % seal(canonical({**good["body"], "v": 2}), key, bundle.DOMAIN), "newer"),
         (b'{"footer":%b}\n' % seal(canonical({**good["body"], "more": 1}), key, bundle.DOMAIN), "corrupt"),
         (b'{"footer":%b}\n' % seal(canonical({**good["body"], "seq": "3"}), key, bundle.DOMAIN), "corrupt"),
         (b'{"footer":%b}\n' % seal(canonical({**good["body"], "hash": 3}), key, bundle.DOMAIN), "corrupt"),
@@ -465,7 +465,8 @@ def test_a_header_has_one_spelling() -> None:
     line = header_of(chain(1)).line()
     good = json.loads(line)
     wrong: list[dict[str, Any]] = [
-        {"format": 2},
+        {"format": 0},
+        {"format": "2"},
         {"leasekeeper": "other"},
         {"gen": "1"},
         {"gen": -1},

@@ -30,6 +30,7 @@ from leasekeeper.errors import ConfigError
 from leasekeeper.protocol.limits import VALUE_MAX
 from leasekeeper.protocol.receipt import digest, seal, signed_part, unsealed
 from leasekeeper.run_errors import CorruptState
+from leasekeeper.schema_errors import SchemaTooNew
 
 if TYPE_CHECKING:
     from leasekeeper.signing import SigningKey
@@ -127,9 +128,11 @@ class Footer:
 
 
 def read_header(line: bytes) -> Header:
-    """The header from the first line, without its line feed; CorruptState for anything else."""
+    """The header from the first line, without its line feed; CorruptState for anything else, SchemaTooNew for a newer format."""
     fields = _fields(line, "the header")
     try:
+        if fields["leasekeeper"] == NAME and type(fields["format"]) is int and fields["format"] > FORMAT:
+            raise SchemaTooNew(schema=NAME, version=fields["format"], reads=FORMAT, where="the header")
         if fields["leasekeeper"] != NAME or fields["format"] != FORMAT:
             raise _corrupt("the header", f"it is no export of format {FORMAT}")
         header = Header(
@@ -152,7 +155,7 @@ def parse_line(line: bytes, where: str) -> Record | Blob | Footer:
     """What a later line holds. Whatever is nothing else is taken for a record, so that the chain tells what is wrong with it.
 
     Raises:
-        CorruptState: it begins as a footer, and is none.
+        CorruptState: it begins as a footer, and is none. SchemaTooNew: it is one of a newer format.
     """
     if line.startswith(_BLOB):
         return _blob(line, where)
@@ -186,7 +189,7 @@ def _damaged(line: bytes, where: str) -> Record:
 
 
 def _footer(sealed: bytes, where: str) -> Footer:
-    body, key_id, signature = unsealed(sealed, where)
+    body, key_id, signature = unsealed(sealed, where, "footer of an export", FORMAT)
     if body.keys() != {"count", "hash", "seq", "sha256", "v"} or body["v"] != FORMAT:
         _no_footer(where)
     if type(body["count"]) is not int or type(body["seq"]) is not int:

@@ -9,7 +9,7 @@ it. From these alone, in one pass and with one record at a time in memory:
 =====================  ================================================================================================
 what is found          what is said of it
 =====================  ================================================================================================
-bytes that were not    ``corrupt``: this record
+bytes that were not    ``corrupt``: this record; ``newer`` for one of a format that a later program writes
 sealed so
 other run, namespace   ``other run``, ``other environment``: this record
 no signature, a wrong  ``unsigned``, ``forged``, ``unknown key``: this record; a change of the key must be announced by a
@@ -45,6 +45,7 @@ from leasekeeper.protocol.receipt import DOMAIN, FIRST_PREV, read_receipt, signa
 from leasekeeper.protocol.verdict import BadKind, Fault, Rotation, Verdict, is_said, sentence
 from leasekeeper.run_errors import CorruptState
 from leasekeeper.run_records import Receipt
+from leasekeeper.schema_errors import SchemaTooNew
 from leasekeeper.signing import Ed25519PublicKey, VerifyingKey
 
 __all__ = ["BadKind", "ChainCheck", "Point", "Ring", "Rotation", "Verdict", "attested_head", "verify_chain"]
@@ -119,13 +120,13 @@ class ChainCheck:
 
     def feed(self, seq: int | None, stored: bytes) -> None:
         """Take the record that stands next. ``seq`` is the number of its place; None: it has none but what it says itself."""
-        receipt, why = _read(stored, f"record {seq or self._next}")
+        receipt, kind, why = _read(stored, f"record {seq or self._next}")
         if self._fault is not None:
             self._look_for_the_missing(receipt)
             return
         self._fault = self._doubt_of_last(receipt) or self._misplaced(seq, receipt)
         if self._fault is None:
-            self._fault = self._wrong(receipt) if receipt is not None else self._bad("corrupt", why)
+            self._fault = self._wrong(receipt) if receipt is not None else self._bad(kind, why)
         if self._fault is None and receipt is not None:
             self._accept(receipt)
 
@@ -364,18 +365,20 @@ def attested_head(
     return verdict.verified
 
 
-def _read(stored: bytes, where: str) -> tuple[Receipt | None, str]:
+def _read(stored: bytes, where: str) -> tuple[Receipt | None, BadKind, str]:
     """The record, or what is wrong with its bytes."""
     try:
         receipt = read_receipt(stored, where)
         body = signed_part(stored)
         if canonical(json.loads(body), "body", most=len(body), depth_max=LEVELS_MAX) != body:
-            return None, "it is not canonical JSON"
+            return None, "corrupt", "it is not canonical JSON"
+    except SchemaTooNew as error:
+        return None, "newer", error.why
     except CorruptState as error:
-        return None, error.why
+        return None, "corrupt", error.why
     except ConfigError:
-        return None, "it is not canonical JSON"
-    return receipt, ""
+        return None, "corrupt", "it is not canonical JSON"
+    return receipt, "corrupt", ""
 
 
 def _by_number(anchors: Iterable[Point]) -> dict[int, str]:

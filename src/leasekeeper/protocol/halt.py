@@ -18,6 +18,7 @@ from leasekeeper.protocol.keys import check_name, check_note, escape, prefix_end
 from leasekeeper.protocol.plan import RANGE, TXN, Plan, persist
 from leasekeeper.protocol.receipt import seal, text_of, unsealed
 from leasekeeper.run_errors import CorruptState
+from leasekeeper.schema_errors import SchemaTooNew
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,6 +38,7 @@ __all__ = [
     "unhalt",
 ]
 
+FORMAT = 1
 HALTS_MAX = 1000
 
 
@@ -105,8 +107,10 @@ def too_many(count: int) -> Halt:
 def _halt(kv: pb.KeyValue, prefix: bytes) -> Halt:
     scope = unescape(kv.key[len(prefix) :].decode("utf-8", "replace"))
     try:
-        body, _, _ = unsealed(kv.value, scope)
+        body, _, _ = unsealed(kv.value, scope, "halt", FORMAT)
         reason, by, at_ms = str(body["reason"]), str(body["by"]), int(body["at"])
+    except SchemaTooNew as error:
+        reason, by, at_ms = error.why, "", 0
     except (CorruptState, KeyError, ValueError, TypeError):
         reason, by, at_ms = "its record cannot be read", "", 0
     return Halt(scope, reason, by, at_ms, kv.mod_revision)
@@ -119,7 +123,7 @@ def halt(ctx: Context, scope: str, reason: str, until: float) -> Plan[int]:
     """Halt a scope: the revision after which no step in it begins. Halting it again tells the newer reason."""
     check_note(reason)
     key = run_keys.halts(ctx.keys) + escape(check_scope(scope)).encode()
-    body = f'{{"at":{int(ctx.wall() * 1000)},"by":{text_of(ctx.holder)},"reason":{text_of(reason)},"v":1}}'
+    body = f'{{"at":{int(ctx.wall() * 1000)},"by":{text_of(ctx.holder)},"reason":{text_of(reason)},"v":{FORMAT}}}'
     request = pb.TxnRequest(success=(m.put(key, seal(body.encode(), None)),))
     reply = yield from persist(TXN, request, now=ctx.now, until=until)
     return int(reply.header.revision)

@@ -14,7 +14,7 @@ from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.head import Head, read_head
 from leasekeeper.protocol.keys import prefix_end
 from leasekeeper.protocol.plan import RANGE, TXN, Plan, persist
-from leasekeeper.protocol.receipt import FIRST_PREV, UNSIGNED, digest, link, read_receipt
+from leasekeeper.protocol.receipt import FIRST_PREV, UNSIGNED, digest, link, read_receipt, refuse_newer
 from leasekeeper.protocol.run_keys import seq_of
 from leasekeeper.run_errors import CorruptState
 
@@ -74,6 +74,7 @@ class Walk:
         if seq != self.seq + 1:
             raise self._broken("it is not there, and later ones are")
         if link(stored) != (self.hash, seq):
+            refuse_newer(stored, self._keys.record(seq).decode())
             raise self._broken("it does not carry its number and the hash of the one before it")
         if not stored.endswith(UNSIGNED):
             self.signed_from = self.signed_from or seq

@@ -42,7 +42,7 @@ class Identity:
 
 def read_identity(stored: bytes, where: str) -> Identity:
     """The identity from its bytes; CorruptState for anything that was not written as one."""
-    body, _, _ = unsealed(stored, where)
+    body, _, _ = unsealed(stored, where, "identity", FORMAT)
     uuid, secret = body.get("uuid"), body.get("secret")
     if not _is_hex(uuid, UUID_DIGITS) or not _is_hex(secret, SECRET_DIGITS) or body.get("v") != FORMAT:
         raise CorruptState(f"{where} cannot be trusted: it is no identity", where=where, why="it is no identity")
@@ -59,7 +59,7 @@ def the_identity(ctx: Context, until: float) -> Plan[Identity]:
     # Repeating it after a lost reply changes nothing: it is there then.
     number = (ctx.new_nonce() + ctx.new_nonce())[:UUID_DIGITS]
     secret = (ctx.new_nonce() + ctx.new_nonce() + ctx.new_nonce())[:SECRET_DIGITS]
-    value = seal(f'{{"secret":{text_of(secret)},"uuid":{text_of(number)},"v":1}}'.encode(), None)
+    value = seal(f'{{"secret":{text_of(secret)},"uuid":{text_of(number)},"v":{FORMAT}}}'.encode(), None)
     request = pb.TxnRequest(compare=(m.absent(key),), success=(m.put(key, value), m.get(key)), failure=(m.get(key),))
     reply = yield from persist(TXN, m.read_only((m.get(key),)), now=ctx.now, until=until)
     kvs = m.range_kvs(reply, 0)

@@ -34,7 +34,7 @@ def meta_body(body: dict[str, Any], given: bytes | None) -> bytes:
 
 def read_meta(stored: bytes, where: str) -> Meta:
     """What a run was begun with; CorruptState for anything that was not written as that."""
-    body, _, _ = unsealed(stored, where)
+    body, _, _ = unsealed(stored, where, "beginning of a run", FORMAT)
     try:
         gen, at_ms, by, life = body["gen"], body["at"], body["by"], body["life"]
         whole = type(gen) is int and type(at_ms) is int and isinstance(by, str) and isinstance(life, str)

@@ -13,6 +13,7 @@ from leasekeeper.protocol.outcome import joined
 from leasekeeper.protocol.receipt import text_of
 from leasekeeper.protocol.schema import Envelope, read_envelope
 from leasekeeper.run_errors import CorruptState, IllegalTransition
+from leasekeeper.schema_errors import SchemaTooNew
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.append import Log
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Transitions", "move", "now_in", "transitions"]
 
 SCHEMA = "leasekeeper.phase"
+VERSION = 1
 PHASES_MAX = 64
 
 
@@ -60,6 +62,8 @@ def now_in(log: Log, name: str, legal: Transitions, until: float) -> Plan[tuple[
         return legal.first, 0, 0
     where = kv.key.decode("utf-8", "replace")
     envelope = read_envelope(kv.value, where)
+    if envelope.schema == SCHEMA and envelope.version > VERSION:
+        raise SchemaTooNew(schema="phase", version=envelope.version, reads=VERSION, where=where)
     phase = envelope.data.get("phase")
     if envelope.schema != SCHEMA or not isinstance(phase, str):
         raise CorruptState(f"{where} is no phase", where=where, why="it is no phase")
@@ -75,7 +79,7 @@ def move(log: Log, name: str, legal: Transitions, wanted: str, until: float) -> 
     """
     have, n, mod_revision = yield from now_in(log, name, legal, until)
     legal.check(name, have, wanted)
-    envelope = Envelope(SCHEMA, 1, 1, n + 1, 1, {"phase": wanted})
+    envelope = Envelope(SCHEMA, VERSION, VERSION, n + 1, 1, {"phase": wanted})
     change = envelope_change(name, log.keys.checkpoint(name), mod_revision, envelope)
     words = {"from": have, "name": name, "to": wanted}
     record = joined(n=b"%d" % (n + 1), **{word: text_of(text).encode() for word, text in words.items()})

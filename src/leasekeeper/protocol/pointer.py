@@ -79,7 +79,7 @@ def read_pointer(kv: pb.KeyValue | None) -> Pointer:
     if kv is None:
         return ABSENT
     where = kv.key.decode("utf-8", "replace")
-    body, _, _ = unsealed(kv.value, where)
+    body, _, _ = unsealed(kv.value, where, "step", FORMAT)
     good = (
         body.keys() == {*_TEXTS, *_NUMBERS}
         and all(isinstance(body[name], str) for name in _TEXTS)

@@ -26,7 +26,7 @@ from leasekeeper.protocol.head import Head, read_head
 from leasekeeper.protocol.keys import prefix_end
 from leasekeeper.protocol.plan import RANGE, TXN, Fault, Kind, Plan, persist
 from leasekeeper.protocol.receipt import plain, seal, unsealed
-from leasekeeper.run_errors import CorruptState
+from leasekeeper.run_errors import ILLEGIBLE, CorruptState
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.context import Context
@@ -98,10 +98,11 @@ class Pruned:
 def read_tomb(kv: pb.KeyValue) -> Tomb:
     """A tombstone; CorruptState for what was not written as one."""
     where = kv.key.decode("utf-8", "replace")
-    body, _, _ = unsealed(kv.value, where)
+    body, _, _ = unsealed(kv.value, where, "tombstone", FORMAT)
     numbers = [body.get(name) for name in ("gen", "seq", "keep_until", "at", "v")]
     texts = [body.get(name) for name in ("hash", "by")]
-    if any(type(each) is not int or each < 0 for each in numbers) or any(not isinstance(each, str) for each in texts):
+    whole = all(type(each) is int and each >= 0 for each in numbers) and all(isinstance(each, str) for each in texts)
+    if not whole or body["v"] != FORMAT:
         raise CorruptState(f"{where} cannot be trusted: it is no tombstone", where=where, why="it is no tombstone")
     return Tomb(body["gen"], body["seq"], body["hash"], body["keep_until"], body["by"], body["at"], kv.mod_revision)
 
@@ -280,7 +281,7 @@ def sweep(ctx: Context, start: bytes | None, until: float) -> Plan[tuple[int, in
     for kv in reply.kvs:
         try:
             over = read_tomb(kv).keep_until_ms <= now_ms
-        except CorruptState:
+        except ILLEGIBLE:
             over = False
         if over:
             root = f"{ctx.keys.root}run/".encode() + kv.key[len(prefix) :] + b"/"

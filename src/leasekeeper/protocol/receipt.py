@@ -19,6 +19,7 @@ from leasekeeper.fencing import TOKEN_DIGITS, TOKEN_MAX
 from leasekeeper.protocol.keys import escape
 from leasekeeper.run_errors import CorruptState
 from leasekeeper.run_records import Receipt
+from leasekeeper.schema_errors import SchemaTooNew
 
 if TYPE_CHECKING:
     from leasekeeper.signing import SigningKey
@@ -35,6 +36,7 @@ __all__ = [
     "link",
     "plain",
     "read_receipt",
+    "refuse_newer",
     "seal",
     "signed_part",
     "step_text",
@@ -200,8 +202,28 @@ def signature_bytes(text: str) -> bytes:
     return raw
 
 
-def unsealed(stored: bytes, where: str) -> tuple[dict[str, Any], str, str]:
-    """``(body, key id, signature)`` of sealed bytes whose own hash is right; CorruptState for anything else."""
+def unsealed(stored: bytes, where: str, what: str, reads: int = 1) -> tuple[dict[str, Any], str, str]:
+    """``(body, key id, signature)`` of sealed bytes whose own hash is right; CorruptState for anything else.
+
+    SchemaTooNew for a ``what`` in a newer format than this program ``reads``: whatever later formats have, they are sealed in
+    this way and have their number as ``v``. So what is newer is never taken for damage, nor written over.
+    """
+    body, key_id, signature = _unsealed(stored, where)
+    version = body.get("v")
+    if type(version) is int and version > reads:
+        raise SchemaTooNew(schema=what, version=version, reads=reads, where=where)
+    return body, key_id, signature
+
+
+def refuse_newer(stored: bytes, where: str) -> None:
+    """SchemaTooNew for a record in a newer format, whatever else there is to say of it."""
+    try:
+        unsealed(stored, where, "record", FORMAT)
+    except CorruptState:
+        return
+
+
+def _unsealed(stored: bytes, where: str) -> tuple[dict[str, Any], str, str]:
     try:
         body = signed_part(stored)
         outer = json.loads(stored)
@@ -227,9 +249,9 @@ _FIELDS = frozenset((*_TEXTS, *_NUMBERS, "data"))
 def read_receipt(stored: bytes, where: str) -> Receipt:
     """A record from its stored bytes, if they are what was sealed; its signature is not looked at here.
 
-    Raises CorruptState, naming ``where`` it stands, for anything else: never a part of it.
+    Raises CorruptState, naming ``where`` it stands, for anything else, SchemaTooNew for a newer format: never a part of it.
     """
-    body, key_id, signature = unsealed(stored, where)
+    body, key_id, signature = unsealed(stored, where, "record", FORMAT)
     try:
         if body.keys() != _FIELDS or body["v"] != FORMAT:
             raise ValueError(f"it is no record of format {FORMAT}")

@@ -15,7 +15,7 @@ from leasekeeper.protocol.plan import RANGE, Plan, persist
 from leasekeeper.protocol.pointer import ABSENT, Pointer, read_pointer
 from leasekeeper.protocol.receipt import step_text, text_of
 from leasekeeper.protocol.vouching import vouched
-from leasekeeper.run_errors import CorruptState
+from leasekeeper.run_errors import ILLEGIBLE, CorruptState
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.append import Log
@@ -74,7 +74,7 @@ class Recorded:
             return None
         try:
             receipt = believed(log, checked(log.keys, *kept))
-        except CorruptState:
+        except ILLEGIBLE:
             return None
         return receipt if receipt.step == step and receipt.kind == "outcome" else None
 

@@ -12,7 +12,7 @@ from leasekeeper.protocol import run_keys
 from leasekeeper.protocol.head import read_head
 from leasekeeper.protocol.log import Fenced, Unexpected, fail, landed
 from leasekeeper.protocol.transaction import EPOCH, EXPECTED, HALTS, HEAD, OWN, RECORD
-from leasekeeper.run_errors import CorruptState, RunHalted, RunRewound
+from leasekeeper.run_errors import ILLEGIBLE, RunHalted, RunRewound
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.halt import Halt
@@ -90,7 +90,7 @@ def _follow(log: Log, kvs: list[pb.KeyValue]) -> BaseException | None:
         return None
     try:
         found = read_head(kvs[0].value, kvs[0].key.decode())
-    except CorruptState as error:
+    except ILLEGIBLE as error:
         return error
     same = found.seq == log.head.seq and found.hash == log.head.hash
     if found.gen != log.head.gen or (found.seq <= log.head.seq and not same):

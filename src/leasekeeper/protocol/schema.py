@@ -232,7 +232,7 @@ def read_envelope(stored: bytes, where: str) -> Envelope:
         if type(value) is not int or not 1 <= value <= most:
             _corrupt(where, f"{name} is no number from 1 to {most}")
         if name == "v" and value > FORMAT:
-            raise SchemaTooNew(schema="checkpoint envelope", version=value, reads=FORMAT)
+            raise SchemaTooNew(schema="checkpoint envelope", version=value, reads=FORMAT, where=where)
     if fields.keys() != FIELDS or type(fields["schema"]) is not str or type(fields["data"]) is not dict:
         _corrupt(where, "it is no checkpoint")
     if fields["min_reader"] > fields["version"]:

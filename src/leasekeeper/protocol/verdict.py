@@ -9,6 +9,7 @@ __all__ = ["BadKind", "Fault", "Rotation", "Verdict", "is_said", "sentence"]
 
 BadKind = Literal[
     "corrupt",
+    "newer",
     "changed",
     "removed",
     "swapped",
@@ -23,6 +24,7 @@ BadKind = Literal[
 
 _SAID: dict[BadKind, str] = {
     "corrupt": "is corrupt",
+    "newer": "is of a newer format",
     "changed": "was changed",
     "removed": "is missing",
     "swapped": "is out of its place",

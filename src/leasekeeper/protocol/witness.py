@@ -12,7 +12,7 @@ from leasekeeper.protocol.account import Account
 from leasekeeper.protocol.audit import corrupt
 from leasekeeper.protocol.history import checked, page, record
 from leasekeeper.protocol.pointer import ABSENT
-from leasekeeper.protocol.receipt import link
+from leasekeeper.protocol.receipt import link, refuse_newer
 from leasekeeper.protocol.recorded import believed, pointer_of
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def _read_on(log: Log, account: Account, until: float) -> Plan[None]:
             if seq <= last:
                 continue  # another thread or task has taken it in meanwhile
             if link(stored) != (digest, last + 1):
+                refuse_newer(stored, log.keys.record(seq).decode())
                 raise corrupt(log.keys.record(last + 1), "it does not follow the record before it")
             account.add(log.keys, believed(log, checked(log.keys, seq, stored)))
         if not found:

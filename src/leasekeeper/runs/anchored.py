@@ -21,6 +21,7 @@ from typing import Any
 
 from leasekeeper.errors import ConfigError
 from leasekeeper.run_errors import CorruptState
+from leasekeeper.schema_errors import SchemaTooNew
 
 __all__ = [
     "FIRST",
@@ -81,9 +82,11 @@ class Line:
 
     @property
     def anchored(self) -> Anchored:
-        """What it says. CorruptState when that is nothing that this program writes."""
+        """What it says. CorruptState when that is nothing that this program writes, SchemaTooNew when a newer one wrote it."""
         try:
             read = json.loads(self.body + b"}")
+            if type(read["v"]) is int and read["v"] > VERSION:
+                raise SchemaTooNew(schema="anchor line", version=read["v"], reads=VERSION, where="anchor line")
             if type(read["v"]) is not int or read["v"] != VERSION:
                 raise CorruptState(where="anchor line", why=f"is of format {read['v']!r}; this program reads {VERSION}")
             found = Anchored(read["run"], read["gen"], read["seq"], read["hash"], read["at"], read.get("back", False))
@@ -167,6 +170,7 @@ def anchored_in(lines: Iterable[str | bytes]) -> Iterator[Anchored]:
 
     Raises:
         CorruptState: a line was changed, removed, added or moved; it is named by its number.
+        SchemaTooNew: a newer program has written it.
     """
     before = FIRST
     for number, text in enumerate(lines, 1):
@@ -180,6 +184,9 @@ def anchored_in(lines: Iterable[str | bytes]) -> Iterator[Anchored]:
             found = line.anchored
         except CorruptState as error:
             raise CorruptState(where=f"anchor line {number}", why=error.why) from None
+        except SchemaTooNew as error:
+            where = f"anchor line {number}"
+            raise SchemaTooNew(schema=error.schema, version=error.version, reads=error.reads, where=where) from None
         yield found
 
 

@@ -15,7 +15,7 @@ from leasekeeper.protocol.meta import read_meta
 from leasekeeper.protocol.pointer import read_pointer
 from leasekeeper.protocol.receipt import digest
 from leasekeeper.protocol.replay import Replay
-from leasekeeper.run_errors import CorruptState
+from leasekeeper.run_errors import ILLEGIBLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -98,7 +98,7 @@ def examine(
 def _added(replay: Replay, receipt: Receipt) -> Iterable[str]:
     try:
         replay.add(receipt)
-    except CorruptState as error:
+    except ILLEGIBLE as error:
         yield str(error)
 
 
@@ -106,7 +106,7 @@ def _of_beginning(facts: Facts, first: Receipt) -> Iterable[str]:
     """What the run was begun with has to be what its first record says."""
     try:
         meta = read_meta(facts.meta, "it") if facts.meta is not None else None
-    except CorruptState:
+    except ILLEGIBLE:
         return  # told already
     named = first.data.get("input")
     if meta is not None and named is not None and named != digest(meta.input):
@@ -122,7 +122,7 @@ def _of_facts(facts: Facts) -> Iterable[str]:
         return
     try:
         gen = read_meta(facts.meta, "what it was begun with").gen
-    except CorruptState as error:
+    except ILLEGIBLE as error:
         yield str(error)
         return
     if facts.now is not None and facts.now.gen != gen:
@@ -149,7 +149,7 @@ def _of_steps(keys: RunKeys, replay: Replay, steps: Iterable[Pair]) -> Iterable[
         known = recorded.pop(step, None)
         try:
             now = read_pointer(pb.KeyValue(key=key, value=stored))
-        except CorruptState as error:
+        except ILLEGIBLE as error:
             yield f"step {step!r}: {error.why}"
             continue
         if (now.state, now.intent, now.outcome, now.attempts) != known:

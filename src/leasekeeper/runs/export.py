@@ -23,8 +23,9 @@ from leasekeeper.protocol.head import read_head
 from leasekeeper.protocol.receipt import FIRST_PREV, digest
 from leasekeeper.protocol.replay import Replay
 from leasekeeper.protocol.verdict import Fault, is_said, sentence
-from leasekeeper.run_errors import CorruptState
+from leasekeeper.run_errors import ILLEGIBLE, CorruptState
 from leasekeeper.runs.durable import flush, flush_directory
+from leasekeeper.schema_errors import SchemaTooNew
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -178,7 +179,7 @@ def read_export(stream: BinaryIO) -> Export:
     """An export from a binary stream: its header is read, the rest by iterating over it.
 
     Raises:
-        CorruptState: it does not begin with the header of an export.
+        CorruptState: it does not begin with the header of an export. SchemaTooNew: of one that a newer program wrote.
     """
     return Export(stream)
 
@@ -243,15 +244,15 @@ def state_at(stream: BinaryIO, seq: int, ring: Ring | None = None) -> dict[str, 
 def _verified(stream: BinaryIO, check: ChainCheck, each: Callable[[Receipt], None]) -> Verdict:
     try:
         export = Export(stream)
-    except CorruptState as error:
-        return _of_the_file(check.close(), "corrupt", f"the header cannot be trusted: {error.why}")
+    except ILLEGIBLE as error:
+        return _of_the_file(check.close(), _kind(error), f"the header cannot be read: {error.why}")
     head, at_head = _head_of(export.header), FIRST_PREV
-    broken: CorruptState | None = None
+    broken: CorruptState | SchemaTooNew | None = None
     receipts = _fed(export, check)
     while True:
         try:
             receipt = next(receipts, None)
-        except CorruptState as error:
+        except ILLEGIBLE as error:
             broken = error
             break
         if receipt is None:
@@ -275,16 +276,16 @@ def _fed(export: Export, check: ChainCheck) -> Iterator[Receipt]:
             yield check.last
 
 
-def _by_the_file(export: Export, check: ChainCheck, broken: CorruptState | None) -> Verdict | None:
+def _by_the_file(export: Export, check: ChainCheck, broken: CorruptState | SchemaTooNew | None) -> Verdict | None:
     """What is wrong with the records by themselves, or with the file by what its footer says; None: nothing."""
     verdict = check.close()
     if verdict.kind is not None:
         return verdict
     if broken is not None:
-        return _of_the_file(verdict, "corrupt", f"{broken.where} of the export cannot be trusted: {broken.why}")
+        return _of_the_file(verdict, _kind(broken), f"{broken.where} of the export cannot be read: {broken.why}")
     try:
         footer = export.footer
-    except CorruptState as error:
+    except ILLEGIBLE as error:
         return _cut_off(verdict, error.why)
     wrong = check.signature_fault(footer.message, footer.key_id, footer.signature)
     if wrong is not None:
@@ -297,11 +298,11 @@ def _by_the_file(export: Export, check: ChainCheck, broken: CorruptState | None)
     return None
 
 
-def _by_the_header(header: Header, check: ChainCheck, head: Point | str, at_head: str) -> Verdict:
+def _by_the_header(header: Header, check: ChainCheck, head: Point | Fault, at_head: str) -> Verdict:
     """The verdict on a file that is as it was written: whether the run was whole when it was exported."""
     verdict, last = check.close(), check.last
-    if isinstance(head, str):
-        return _of_the_file(verdict, "corrupt", head) if last is not None or header.head else verdict
+    if isinstance(head, Fault):
+        return _of_the_file(verdict, head.kind, head.why) if last is not None or header.head else verdict
     if last is not None and last.namespace_id != header.namespace_id:
         return _of_the_file(verdict, "other environment", "the header names another namespace than the records")
     if last is not None and (last.workflow, last.id, last.gen) != (header.workflow, header.id, header.gen):
@@ -312,15 +313,21 @@ def _by_the_header(header: Header, check: ChainCheck, head: Point | str, at_head
     return check.close(head=head)
 
 
-def _head_of(header: Header) -> Point | str:
+def _head_of(header: Header) -> Point | Fault:
     """The number and hash that the head remembers, or what is wrong with the head."""
     if not header.head:
-        return "the run had no head when it was exported"
+        return Fault(0, "corrupt", "the run had no head when it was exported")
     try:
         head = read_head(header.head, "the head")
+    except SchemaTooNew as error:
+        return Fault(0, "newer", f"the head when the run was exported: {error.why}")
     except CorruptState as error:
-        return f"the head was damaged when the run was exported: {error.why}"
+        return Fault(0, "corrupt", f"the head was damaged when the run was exported: {error.why}")
     return head.seq, head.hash
+
+
+def _kind(error: CorruptState | SchemaTooNew) -> BadKind:
+    return "newer" if isinstance(error, SchemaTooNew) else "corrupt"
 
 
 def _cut_off(verdict: Verdict, why: str) -> Verdict:

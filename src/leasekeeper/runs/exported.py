@@ -14,7 +14,7 @@ from leasekeeper.errors import ConfigError
 from leasekeeper.protocol.keys import escape
 from leasekeeper.protocol.prune import Exported
 from leasekeeper.protocol.receipt import read_receipt
-from leasekeeper.run_errors import CorruptState
+from leasekeeper.run_errors import ILLEGIBLE
 from leasekeeper.runs.export import Blob, Record, read_export, verify_export
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def read_exported(path: str | os.PathLike[str]) -> Exported:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(field="exported", value=str(path), expected=f"a file that can be read: {why}") from None
-    except CorruptState as error:
+    except ILLEGIBLE as error:
         raise ConfigError(field="exported", value=str(path), expected=f"a good export, but {error.why}") from None
     return Exported(
         run=f"{escape(header.workflow)}/{escape(header.id)}",

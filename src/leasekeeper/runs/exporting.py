@@ -11,7 +11,7 @@ from leasekeeper.protocol.identity import read_identity
 from leasekeeper.protocol.limits import VALUE_MAX
 from leasekeeper.protocol.receipt import read_receipt
 from leasekeeper.protocol.snapshot import Pages, pieces, snapshot
-from leasekeeper.run_errors import BlobMissing, CorruptState
+from leasekeeper.run_errors import ILLEGIBLE, BlobMissing, CorruptState
 from leasekeeper.runs.export import write_export
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _header(keys: RunKeys, found: Snapshot, now_ms: int) -> Header:
     try:
         namespace_id = read_identity(found.identity, "the identity").uuid
         gen = read_head(found.head, "the head").gen
-    except CorruptState:
+    except ILLEGIBLE:
         pass
     return Header(
         workflow=keys.name.workflow,
@@ -95,7 +95,7 @@ def _named(stored: bytes) -> tuple[str, int] | None:
         return None
     try:
         blob = read_receipt(stored, "it").data.get("blob")
-    except CorruptState:
+    except ILLEGIBLE:
         return None
     if not isinstance(blob, dict) or not isinstance(blob.get("digest"), str) or type(blob.get("size")) is not int:
         return None

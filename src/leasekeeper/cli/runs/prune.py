@@ -21,7 +21,7 @@ from leasekeeper.cli.values import SECONDS, run_argument
 from leasekeeper.errors import ConfigError, Misuse
 from leasekeeper.protocol.prune import Exported, Pruned, prune, sweep
 from leasekeeper.protocol.run_keys import RunKeys, RunName, parse_run
-from leasekeeper.run_errors import CorruptState
+from leasekeeper.run_errors import ILLEGIBLE
 from leasekeeper.runs.exported import read_exported
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _prune(core: Core, name: RunName, exported: Exported | None, ask_s: float) -
         return Left(name.text, f"none of the exports is of it: leasekeeper runs export {name} --out FILE")
     try:
         pruned: Pruned = core.run(prune(core.ctx, RunKeys(core.ctx.keys, name), exported, core.until(ask_s)))
-    except (ConfigError, Misuse, CorruptState) as error:
+    except (ConfigError, Misuse, *ILLEGIBLE) as error:
         return Left(name.text, error.message)
     return pruned
 

@@ -184,11 +184,11 @@ def _rotations(verdict: Verdict) -> Sequence[dict[str, Any]]:
 def checkpoint_shape(name: str, stored: bytes) -> dict[str, Any]:
     """A checkpoint as it is stored; ``data`` null when that cannot be read."""
     from leasekeeper.protocol.schema import read_envelope
-    from leasekeeper.run_errors import CorruptState
+    from leasekeeper.run_errors import ILLEGIBLE
 
     try:
         envelope = read_envelope(stored, name)
-    except CorruptState as error:
+    except ILLEGIBLE as error:
         return {"name": name, "schema": None, "version": None, "n": None, "data": None, "unreadable": error.why}
     return {
         "name": name,
