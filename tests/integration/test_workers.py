@@ -312,6 +312,27 @@ def test_more_runs_than_a_look_takes_in(keeper: Keeper, monkeypatch: pytest.Monk
     assert set(calls.counts.values()) == {1}
 
 
+def test_a_run_that_was_finished_meanwhile(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look at a run and its lease somebody else may have finished it: its function is not called again."""
+    calls, tried = Calls(), threading.Event()
+    acquire = keeper.try_acquire
+
+    def late(name: str, **more: Any) -> Any:
+        if name == "run/order/1" and not tried.is_set():
+            with keeper.run("order", id="1", ttl=5) as run:
+                run.do("act", calls, "by somebody else")
+            tried.set()
+        return acquire(name, **more)
+
+    keeper.begin("order", id="1", ttl=5)
+    monkeypatch.setattr(keeper, "try_acquire", late)
+    with keeper.worker({"order": main_of(calls)}, every=EVERY_S, ttl=5) as working:
+        assert tried.wait(30.0)
+        time.sleep(5 * EVERY_S)
+    assert (working.finished, working.failed) == (0, 0)
+    assert calls.counts == {"by somebody else": 1}
+
+
 # ---------------------------------------------------------------- beginning and ending
 
 

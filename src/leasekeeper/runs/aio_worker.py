@@ -185,5 +185,8 @@ class AsyncWorker:
         if lease is None:
             return
         async with AsyncRunning(keeper, options, self._ttl, None, keeper._passing, lease=lease) as run:
+            if run._read:  # somebody finished it between the look and the lease
+                attempt.standing = "finished"
+                return
             attempt.begun = True
             await self._pool.resume[name.workflow](run)

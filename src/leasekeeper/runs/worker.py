@@ -200,6 +200,9 @@ class Worker:
         if lease is None:
             return
         with Running(keeper, options, self._ttl, None, keeper._passing, lease=lease) as run:
+            if run._read:  # somebody finished it between the look and the lease
+                attempt.standing = "finished"
+                return
             attempt.begun = True
             result = self._pool.resume[name.workflow](run)
             if inspect.isawaitable(result):
