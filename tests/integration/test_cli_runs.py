@@ -287,7 +287,9 @@ def test_export_to_a_file_and_to_stdout(cli: Any, keeper: Keeper, hands: Hands, 
     assert (done.code, done.json["records"], done.json["ok"], done.json["key_id"]) == (0, 8, True, None)
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
     with out.open("rb") as stream:
-        assert [line.stored for line in read_export(stream) if isinstance(line, Record)] == [key.value for key in hands.records()]
+        assert [line.stored for line in read_export(stream) if isinstance(line, Record)] == [
+            key.value for key in hands.records()
+        ]
     piped = cli("runs", "export", "order/o-1").out.splitlines()
     assert piped[1:-1] == out.read_text().splitlines()[1:-1]
 
@@ -502,6 +504,31 @@ def test_a_run_being_worked_on_is_shown_whole(cli: Any, keeper: Keeper) -> None:
                 assert shown["records"][-1]["seq"] == shown["seq"] == 1 + 2 * (number + 1)
                 assert shown["owner"] == "worker-1"
                 assert cli("runs", "verify", "order/o-1").code == 0
+
+
+@pytest.mark.parametrize(
+    "words", [("show",), ("show", "-o", "json"), ("explain",), ("verify",), ("state",)], ids="-".join
+)
+def test_compaction_while_it_is_read(
+    cli: Any, keeper: Keeper, raw: RawEtcd, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    """Where etcd compacts away the revision at which a run is being read, it is read anew, and printed once."""
+    finished(keeper)
+    expected = cli("runs", words[0], "order/o-1", *words[1:])
+    monkeypatch.setattr(run_look, "RECORDS", 3)
+    page = run_look.record_page
+    compacted: list[bool] = []
+
+    def compacting(*args: Any) -> Any:
+        found = yield from page(*args)
+        if not compacted:
+            raw.compact()
+            compacted.append(True)
+        return found
+
+    monkeypatch.setattr("leasekeeper.cli.runs.source.record_page", compacting)
+    assert cli("runs", words[0], "order/o-1", *words[1:]) == expected
+    assert compacted
 
 
 def test_late_evidence_is_shown(cli: Any, etcd: EtcdServer, namespace: str, raw: RawEtcd) -> None:

@@ -159,11 +159,17 @@ def test_late_evidence_is_a_hint() -> None:
 
 def test_partial_notes_are_shown_and_not_used() -> None:
     """B22: what was noted on the way is told as a note; the step stays open, whatever the note says."""
-    ground = told(("before", "ask", INTENT), ("note", "ask", {"partial": "The answer is"}))
+    notes = [
+        ("note", "ask", {"intent": 2, "n": n, "partial": "The answer is 42"[: 8 * n], "size": 8 * n}) for n in (1, 2)
+    ]
+    ground = told(("before", "ask", INTENT), *notes)
     shown = text(ground)
     assert "NOTES (never a result)" in shown
-    assert 'step \'ask\': {"partial": "The answer is"}' in shown
+    assert "step 'ask': it had 16 characters by then, which end in \"The answer is 42\"" in shown
+    assert shown.count("characters by then") == 1
     assert ground.story.steps["ask"].state == "intent"
+    done = told(("before", "ask", INTENT), *notes, ("outcome", "ask", {"result": "42"}))
+    assert "NOTES" not in text(done)
 
 
 def test_an_operators_word_is_told() -> None:

@@ -18,9 +18,9 @@ from leasekeeper.protocol.head import Head, read_head
 from leasekeeper.protocol.identity import read_identity
 from leasekeeper.protocol.inspect import read_together
 from leasekeeper.protocol.keys import Claim, prefix_end, read_claim, read_epoch, unescape
-from leasekeeper.protocol.plan import RANGE, Plan, persist
+from leasekeeper.protocol.plan import RANGE, Cause, Fault, Plan, persist
 from leasekeeper.protocol.run_keys import RunKeys, RunName, seq_of
-from leasekeeper.run_errors import CorruptState
+from leasekeeper.run_errors import ILLEGIBLE
 from leasekeeper.run_records import RunView
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from leasekeeper.protocol.context import Context
     from leasekeeper.protocol.halt import Halt
 
-__all__ = ["Facts", "Listed", "Pair", "beside_page", "facts", "list_page", "record_page"]
+__all__ = ["Compacted", "Facts", "Listed", "Pair", "beside_page", "facts", "list_page", "record_page"]
 
 T = TypeVar("T")
 Pair = tuple[bytes, bytes]
@@ -41,6 +41,10 @@ RUNS = 50
 KEYS = 200
 # A record has at most 64 KiB, a reply of gRPC's at most 4 MiB by default.
 RECORDS = 50
+
+
+class Compacted(Exception):
+    """etcd has compacted the revision at which a run was being read: read it anew. Never leaves the library."""
 
 
 # ---------------------------------------------------------------- which runs there are
@@ -142,7 +146,7 @@ def _listed(name: RunName, head: pb.KeyValue | None, owner: Claim | None) -> Lis
 def _head(stored: bytes, where: str) -> tuple[Head | None, str]:
     try:
         return read_head(stored, where), ""
-    except CorruptState as error:
+    except ILLEGIBLE as error:
         return None, f"its head cannot be trusted: {error.why}"
 
 
@@ -185,7 +189,7 @@ def facts(ctx: Context, keys: RunKeys, until: float) -> Plan[Facts]:
         request = pb.RangeRequest(
             key=key, range_end=end, limit=limit, revision=revision, sort_order=order, sort_target=sort
         )
-        reply = yield from persist(RANGE, request, now=ctx.now, until=until)
+        reply = yield from _at_its_revision(ctx, request, until)
         return list(reply.kvs)
 
     meta, tomb = (yield from of(keys.meta)), (yield from of(keys.tomb))
@@ -210,11 +214,21 @@ def facts(ctx: Context, keys: RunKeys, until: float) -> Plan[Facts]:
     )
 
 
+def _at_its_revision(ctx: Context, request: pb.RangeRequest, until: float) -> Plan[pb.RangeResponse]:
+    try:
+        reply: pb.RangeResponse = yield from persist(RANGE, request, now=ctx.now, until=until)
+    except Fault as fault:
+        if fault.cause is Cause.COMPACTED:
+            raise Compacted from None
+        raise
+    return reply
+
+
 def _namespace_id(kvs: list[pb.KeyValue]) -> str:
     """The namespace's number; its secret goes nowhere."""
     try:
         return read_identity(kvs[0].value, "the identity").uuid if kvs else ""
-    except CorruptState:
+    except ILLEGIBLE:
         return ""
 
 
@@ -243,5 +257,5 @@ def _page(
     read: Callable[[pb.KeyValue], T],
 ) -> Plan[tuple[list[T], bytes | None]]:
     request = pb.RangeRequest(key=start or prefix, range_end=prefix_end(prefix), limit=RECORDS, revision=revision)
-    reply: pb.RangeResponse = yield from persist(RANGE, request, now=ctx.now, until=until)
+    reply = yield from _at_its_revision(ctx, request, until)
     return [read(kv) for kv in reply.kvs], reply.kvs[-1].key + b"\0" if reply.more and reply.kvs else None

@@ -9,12 +9,12 @@ from leasekeeper.cli.exits import DONE, NEGATIVE
 from leasekeeper.cli.output import print_json, print_lines, styled
 from leasekeeper.cli.runs.explaining import Told, explain
 from leasekeeper.cli.runs.onward import headline
-from leasekeeper.cli.runs.source import EtcdRun, opened, run_or_file
+from leasekeeper.cli.runs.source import EtcdRun, reading, run_or_file
 from leasekeeper.cli.runs.words import at
 from leasekeeper.cli.settings import Settings
 from leasekeeper.protocol.chain import ChainCheck
 from leasekeeper.protocol.story import Story
-from leasekeeper.run_errors import CorruptState
+from leasekeeper.run_errors import ILLEGIBLE
 
 if TYPE_CHECKING:
     from leasekeeper.cli.runs.source import Source
@@ -32,8 +32,7 @@ def command(settings: Settings, run: RunName | None, path: str | None) -> int:
     What it did, which step is in doubt and why, who held it when, what was raised, what came too late, and what is halted: made
     of what is recorded, from any host. Exits with 1 when nothing is recorded of RUN.
     """
-    with opened(settings, run, path) as source:
-        told = told_of(source, settings.own_words())
+    told = reading(settings, run, path, lambda source: told_of(source, settings.own_words()))
     if settings.as_json:
         print_json(_shape(told))
     else:
@@ -54,7 +53,7 @@ def told_of(source: Source, words: list[str]) -> Told:
             check.feed(seq, stored)
             if check.last is not None and check.last is not before:
                 story.add(check.last)
-    except CorruptState:
+    except ILLEGIBLE:
         pass  # an export whose later lines are damaged: its end is missing
     lates = tuple(source.lates()) if isinstance(source, EtcdRun) else ()
     return Told(story, facts, check.close(), lates, tuple(words))

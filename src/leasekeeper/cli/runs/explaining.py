@@ -26,6 +26,7 @@ __all__ = ["Told", "explain"]
 # So many of each kind are told; how many more there are is said.
 SHOWN = 5
 NAMES_CHARS = 200
+ENDING_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,10 +222,21 @@ def _operators(told: Told) -> Iterator[str]:
 
 
 def _notes(told: Told) -> Iterator[str]:
-    yield from _more(told.story.notes, SHOWN, "earlier note")
-    for note in told.story.notes[-SHOWN:]:
+    """How far attempts came that never came to their end: of each its last note."""
+    steps = told.story.steps
+    last = {(note.step, str(note.data.get("intent"))): note for note in told.story.notes}
+    wanted = [note for note in last.values() if note.step not in steps or steps[note.step].state != "done"]
+    yield from _more(wanted, SHOWN, "earlier note")
+    for note in wanted[-SHOWN:]:
         about = f", step {said(note.step)}" if note.step else ""
-        yield f"record {note.seq}, {at(note.at_ms)}{about}: {brief_json(note.data)}"
+        yield f"record {note.seq}, {at(note.at_ms)}{about}: {_partial(note.data)}"
+
+
+def _partial(data: dict[str, Any]) -> str:
+    partial, size = data.get("partial"), data.get("size")
+    if not isinstance(partial, str) or type(size) is not int:
+        return brief_json(data)
+    return f"it had {plural(size, 'character')} by then, which end in {brief_json(partial[-ENDING_CHARS:])}"
 
 
 def _halts(told: Told) -> Iterator[str]:

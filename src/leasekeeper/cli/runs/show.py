@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leasekeeper.cli import phrases
@@ -19,7 +20,7 @@ from leasekeeper.cli.runs.shapes import (
     step_shape,
     unreadable_shape,
 )
-from leasekeeper.cli.runs.source import EtcdRun
+from leasekeeper.cli.runs.source import EtcdRun, reading
 from leasekeeper.cli.runs.words import at, brief_json, status_word
 from leasekeeper.cli.settings import Settings
 from leasekeeper.cli.text import clip
@@ -30,13 +31,14 @@ from leasekeeper.protocol.pointer import Pointer, read_pointer
 from leasekeeper.protocol.prune import read_tomb
 from leasekeeper.protocol.receipt import read_receipt
 from leasekeeper.protocol.story import Story
-from leasekeeper.run_errors import CorruptState
+from leasekeeper.run_errors import ILLEGIBLE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rich.text import Text
 
+    from leasekeeper.cli.runs.source import Source
     from leasekeeper.protocol.run_keys import RunName
     from leasekeeper.run_records import Receipt
 
@@ -46,6 +48,8 @@ LIVES = ("LIFE", "HOLDER", "TOKEN", "AFTER", "RECORDS", "END")
 CHECKPOINTS = ("CHECKPOINT", "SCHEMA", "COMMITS", "DATA")
 LATES = ("ABOUT", "AT", "HOLDER", "TOKEN", "WHAT")
 UNREADABLE = "unreadable"
+# Of a value, and of the end of what an attempt had so far.
+VALUE_CHARS, ENDING_CHARS = 120, 80
 
 Cells = tuple[str, ...]
 
@@ -59,20 +63,26 @@ def command(settings: Settings, run: RunName) -> int:
     came too late. All of it is read at one revision. Nothing here is verified: see `runs verify`. Exits with 1 when nothing is
     recorded of RUN.
     """
-    with settings.keeper() as keeper:
-        source = EtcdRun(keeper._core, run, settings.ask_s)
-        if settings.as_json:
-            print_json(_shape(source))
-        else:
-            _page(source)
-    return DONE if source.facts.known else NEGATIVE
+    if settings.as_json:
+        shape, known = reading(settings, run, None, lambda source: (_shape(_etcd(source)), source.facts.known))
+        print_json(shape)
+    else:
+        parts, known = reading(settings, run, None, lambda source: (_page(_etcd(source)), source.facts.known))
+        for part in parts:
+            part()
+    return DONE if known else NEGATIVE
+
+
+def _etcd(source: Source) -> EtcdRun:
+    assert isinstance(source, EtcdRun)
+    return source
 
 
 def _receipts(source: EtcdRun) -> Iterator[tuple[int | None, Receipt | None, str]]:
     for seq, stored in source.records():
         try:
             yield seq, read_receipt(stored, "it"), ""
-        except CorruptState as error:
+        except ILLEGIBLE as error:
             yield seq, None, error.why
 
 
@@ -81,7 +91,7 @@ def _pointers(source: EtcdRun) -> Iterator[tuple[str, Pointer | None, str]]:
         name = source.keys.step_of(key)
         try:
             yield name, read_pointer(pb.KeyValue(key=key, value=stored)), ""
-        except CorruptState as error:
+        except ILLEGIBLE as error:
             yield name, None, error.why
 
 
@@ -110,9 +120,10 @@ def _shape(source: EtcdRun) -> dict[str, Any]:
 # ---------------------------------------------------------------- for people
 
 
-def _page(source: EtcdRun) -> None:
-    """Print the page; of each record one short row is kept, not the record."""
-    story, rows = Story(), []
+def _page(source: EtcdRun) -> list[Callable[[], None]]:
+    """What prints the page, part by part; of each record one short row is kept, not the record."""
+    story = Story()
+    rows: list[Cells] = []
     for seq, receipt, why in _receipts(source):
         if receipt is None:
             rows.append((str(seq), "", UNREADABLE, "", "", clip(why)))
@@ -120,14 +131,15 @@ def _page(source: EtcdRun) -> None:
         story.add(receipt)
         what = _what(receipt)
         rows.append((str(seq), at(receipt.at_ms), clip(receipt.kind), clip(receipt.step), _life(story, receipt), what))
-    print_lines(_head(source))
-    if not source.facts.known and not rows:
-        return
-    _table("lives", LIVES, _lives(story))
-    _table("records", RECORDS, rows)
-    _table("steps", STEPS, [_step(*one) for one in _pointers(source)])
-    _table("checkpoints", CHECKPOINTS, [_checkpoint(one) for one in _checkpoints(source)])
-    _table("came too late: a hint, nothing follows from it", LATES, _lates(source))
+    head = _head(source)
+    tables: list[tuple[str, Cells, list[Cells]]] = [
+        ("lives", LIVES, _lives(story)),
+        ("records", RECORDS, rows),
+        ("steps", STEPS, [_step(*one) for one in _pointers(source)]),
+        ("checkpoints", CHECKPOINTS, [_checkpoint(one) for one in _checkpoints(source)]),
+        ("came too late: a hint, nothing follows from it", LATES, _lates(source)),
+    ]
+    return [partial(print_lines, head), *(partial(_table, *table) for table in tables)]
 
 
 def _table(title: str, headings: Sequence[str], rows: Sequence[Cells]) -> None:
@@ -161,7 +173,7 @@ def _head(source: EtcdRun) -> list[Text]:
 def _pruned(key: bytes, stored: bytes) -> str:
     try:
         tomb = read_tomb(pb.KeyValue(key=key, value=stored))
-    except CorruptState as error:
+    except ILLEGIBLE as error:
         return f"it was pruned, and its tombstone cannot be read: {clip(error.why)}"
     upto = f"up to record {tomb.seq} of generation {tomb.gen}"
     return f"pruned {at(tomb.at_ms)} by {clip(tomb.by)}, {upto}; its id is kept until {at(tomb.keep_until_ms)}"
@@ -182,22 +194,28 @@ def _what(receipt: Receipt) -> str:
     data = receipt.data
     match receipt.kind:
         case "outcome" | "resolved" if "result" in data:
-            adopted = "adopted: " if data.get("adopted") is True else ""
-            by = f"{clip(receipt.holder)}: " if receipt.kind == "resolved" else ""
-            return f"{by}{adopted}{brief_json(data['result'], 120)}"
+            return _result(receipt)
         case "raised" | "failed":
-            return clip(f"{data.get('type')}: {data.get('text')}")
+            what = f"{data.get('type')}: {data.get('text')}"
         case "opened":
-            return clip(f"{receipt.holder}, pid {data.get('pid')} on {data.get('host')}")
+            what = f"{receipt.holder}, pid {data.get('pid')} on {data.get('host')}"
         case "in_doubt":
-            return clip(str(data.get("why")))
+            what = str(data.get("why"))
         case "intent" | "before":
-            return clip(f"attempt {data.get('attempt')} of {data.get('effect')}")
+            what = f"attempt {data.get('attempt')} of {data.get('effect')}"
         case "checkpoint" | "phase":
-            return clip(f"{data.get('name')}: {json.dumps(data.get('to', data.get('data')))}")
-        case "finished":
-            return ""
-    return brief_json(data, 120)
+            what = f"{data.get('name')}: {json.dumps(data.get('to', data.get('data')))}"
+        case "note" if isinstance(data.get("partial"), str):
+            what = f"so far: {json.dumps(data['partial'][-ENDING_CHARS:])}"
+        case _:
+            return brief_json(data, VALUE_CHARS) if data else ""
+    return clip(what)
+
+
+def _result(receipt: Receipt) -> str:
+    adopted = "adopted: " if receipt.data.get("adopted") is True else ""
+    by = f"{clip(receipt.holder)}: " if receipt.kind == "resolved" else ""
+    return f"{by}{adopted}{brief_json(receipt.data['result'], VALUE_CHARS)}"
 
 
 def _lives(story: Story) -> list[Cells]:

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
 
 from leasekeeper.cli.values import run_argument
-from leasekeeper.errors import ConfigError
+from leasekeeper.errors import ConfigError, Unavailable
 from leasekeeper.protocol.head import read_head
 from leasekeeper.protocol.receipt import read_receipt
 from leasekeeper.protocol.run_keys import RunKeys, RunName, seq_of
-from leasekeeper.protocol.run_look import Facts, beside_page, facts, record_page
-from leasekeeper.run_errors import CorruptState
+from leasekeeper.protocol.run_look import Compacted, Facts, beside_page, facts, record_page
+from leasekeeper.run_errors import ILLEGIBLE, CorruptState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,9 +26,12 @@ if TYPE_CHECKING:
     from leasekeeper.run_records import Receipt
     from leasekeeper.runtime.core import Core
 
-__all__ = ["EtcdRun", "FileRun", "Late", "Source", "opened", "read_exported", "run_or_file"]
+__all__ = ["EtcdRun", "FileRun", "Late", "Source", "read_exported", "reading", "run_or_file"]
+
+T = TypeVar("T")
 
 LATES_MAX = 100
+TRIES_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class EtcdRun:
             seq = seq_of(key.rpartition(b"/")[0])
             try:
                 yield Late(seq, read_receipt(stored, "it"))
-            except CorruptState as error:
+            except ILLEGIBLE as error:
                 yield Late(seq, None, error.why)
 
     def _beside(self, prefix: bytes) -> Iterator[Pair]:
@@ -101,7 +104,7 @@ class FileRun:
         if self.header.head:
             try:
                 now = read_head(self.header.head, "the head")
-            except CorruptState as error:
+            except ILLEGIBLE as error:
                 why = f"its head cannot be trusted: {error.why}"
         self.facts = Facts(
             name=_name(self.header.workflow, self.header.id),
@@ -138,17 +141,23 @@ def _name(workflow: str, run_id: str) -> RunName:
         ) from None
 
 
-@contextmanager
-def opened(settings: Settings, run: RunName | None, path: str | None) -> Iterator[Source]:
-    """The run that was asked for, from etcd or from a file: one of the two."""
+def reading(settings: Settings, run: RunName | None, path: str | None, work: Callable[[Source], T]) -> T:
+    """What ``work`` makes of the run that was asked for, from etcd or from a file: one of the two.
+
+    ``work`` must not print: it is done again where etcd compacts away what it reads.
+    """
     if (run is None) == (path is None):
         raise click.UsageError("say RUN, or --file with an export of it")
     if path is not None:
-        yield FileRun(path)
-        return
+        return work(FileRun(path))
     assert run is not None
     with settings.keeper() as keeper:
-        yield EtcdRun(keeper._core, run, settings.ask_s)
+        for _ in range(TRIES_MAX):
+            try:
+                return work(EtcdRun(keeper._core, run, settings.ask_s))
+            except Compacted:
+                continue
+    raise Unavailable(f"etcd compacts faster than run {run} can be read: try again", operation="Range")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import click
 from leasekeeper.cli.command import lease_command
 from leasekeeper.cli.exits import DONE
 from leasekeeper.cli.output import print_json, print_lines, styled
-from leasekeeper.cli.runs.source import opened, run_or_file
+from leasekeeper.cli.runs.source import reading, run_or_file
 from leasekeeper.cli.runs.verify import ring_of
 from leasekeeper.cli.runs.words import said, status_word
 from leasekeeper.cli.settings import Settings
@@ -38,9 +38,7 @@ def command(settings: Settings, run: RunName | None, path: str | None, seq: int 
     Made of the records alone, which must verify up to there: a state that cannot be believed is not shown.
     """
     ring = ring_of(keys)
-    with opened(settings, run, path) as source:
-        replayed, state = _replayed(source, seq, ring)
-        name = source.facts.name.text
+    name, replayed, state = reading(settings, run, path, lambda source: _replayed(source, seq, ring))
     if settings.as_json:
         print_json({"run": name, "seq": replayed, **state})
     else:
@@ -48,7 +46,7 @@ def command(settings: Settings, run: RunName | None, path: str | None, seq: int 
     return DONE
 
 
-def _replayed(source: Source, wanted: int | None, ring: Ring | None) -> tuple[int, dict[str, Any]]:
+def _replayed(source: Source, wanted: int | None, ring: Ring | None) -> tuple[str, int, dict[str, Any]]:
     facts = source.facts
     check = ChainCheck(ring=ring, namespace_id=facts.namespace_id or None, run=(facts.name.workflow, facts.name.id))
     replay, added = Replay(), 0
@@ -68,7 +66,7 @@ def _replayed(source: Source, wanted: int | None, ring: Ring | None) -> tuple[in
     if wanted is None and (verdict.kind is not None or not added):
         why = verdict.why if added or verdict.kind else "there is no record"
         raise CorruptState(f"run {facts.name.text}: {why}", where=facts.name.text, why=why)
-    return added, replay.state()
+    return facts.name.text, added, replay.state()
 
 
 def _show(run: str, seq: int, state: dict[str, Any]) -> None:

@@ -11,12 +11,12 @@ from leasekeeper.cli.command import lease_command
 from leasekeeper.cli.exits import DONE, NEGATIVE
 from leasekeeper.cli.output import print_json, print_lines, styled
 from leasekeeper.cli.runs.shapes import examined_shape
-from leasekeeper.cli.runs.source import EtcdRun, FileRun, opened, read_exported, run_or_file
+from leasekeeper.cli.runs.source import EtcdRun, FileRun, read_exported, reading, run_or_file
 from leasekeeper.cli.settings import Settings
 from leasekeeper.cli.text import clip
 from leasekeeper.errors import ConfigError
 from leasekeeper.protocol.receipt import digest
-from leasekeeper.run_errors import CorruptState
+from leasekeeper.run_errors import ILLEGIBLE
 from leasekeeper.runs.anchored import anchored_in, standing
 from leasekeeper.runs.examine import Examined, examine
 from leasekeeper.runs.export import Record, read_export, verify_export
@@ -72,14 +72,11 @@ def command(
     Without --keys only hashes are looked at, which whoever can write to etcd can make. That the end was cut off, and the head
     with it, shows only by what remembers more: --anchor or --export.
     """
-    if (run is None) == (path is None):
-        raise click.UsageError("say RUN, or --file with an export of it")
     ring = ring_of(keys)
-    if path is not None:
+    if path is not None and run is None:
         name, examined = _file(path, ring, anchors, exports)
     else:
-        with opened(settings, run, None) as source:
-            name, examined = source.facts.name.text, _in_etcd(source, ring, anchors, exports)
+        name, examined = reading(settings, run, path, lambda source: _in_etcd(source, ring, anchors, exports))
     if settings.as_json:
         print_json(examined_shape(name, examined))
     else:
@@ -95,9 +92,11 @@ def ring_of(keys: tuple[str, ...]) -> Keyring | None:
         raise ConfigError(field="--keys", value=error.value, expected=error.expected) from None
 
 
-def _in_etcd(source: Source, ring: Keyring | None, anchors: tuple[str, ...], exports: tuple[str, ...]) -> Examined:
+def _in_etcd(
+    source: Source, ring: Keyring | None, anchors: tuple[str, ...], exports: tuple[str, ...]
+) -> tuple[str, Examined]:
     assert isinstance(source, EtcdRun)
-    return examine(
+    examined = examine(
         source.keys,
         source.facts,
         source.records(),
@@ -106,13 +105,14 @@ def _in_etcd(source: Source, ring: Keyring | None, anchors: tuple[str, ...], exp
         ring=ring,
         anchors=_points(source, anchors, exports),
     )
+    return source.facts.name.text, examined
 
 
 def _file(path: str, ring: Keyring | None, anchors: tuple[str, ...], exports: tuple[str, ...]) -> tuple[str, Examined]:
     """The run that a file says it has, and the verdict; of a file that does not even say that, its name."""
     try:
         source = FileRun(path)
-    except CorruptState:
+    except ILLEGIBLE:
         name, points = os.path.basename(path), []
     else:
         name, points = source.facts.name.text, _points(source, anchors, exports)
