@@ -13,7 +13,7 @@ import hashlib
 import json
 import json.encoder
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leasekeeper.fencing import TOKEN_DIGITS, TOKEN_MAX
 from leasekeeper.protocol.keys import escape
@@ -194,6 +194,40 @@ def step_text(stored: bytes) -> bytes:
     return stored[start : stored.rfind(_TOKEN)]
 
 
+_AT = b'{"body":{"at":'
+_KIND = b',"kind":"'
+_UNSIGNED = b'","key":"","sig":""}'
+_CHECKPOINT = b'"checkpoint":{'
+# Of these records, which are nearly all, a glance tells all that follows from them.
+_PLAIN_KINDS = frozenset((b"intent", b"before", b"outcome"))
+
+
+class Glance(NamedTuple):
+    """What a plain record says, as far as it counts for where its run stands. ``step`` is JSON, with its quotes."""
+
+    kind: str
+    step: bytes
+    at_ms: int
+
+
+def glance(stored: bytes) -> Glance | None:
+    """What a plain record says, read without parsing it; None for one that has to be read whole.
+
+    Only for records whose bytes are known to be what was sealed, as by the hash that the next one carries.
+    """
+    start = stored.rfind(_KIND, 0, stored.rfind(_PREV)) + len(_KIND)
+    kind = stored[start : stored.find(b'"', start)]
+    if kind not in _PLAIN_KINDS or (kind == b"outcome" and _CHECKPOINT in stored):
+        return None
+    at = stored[len(_AT) : stored.find(b",", len(_AT), len(_AT) + 20)]
+    return Glance(kind.decode(), step_text(stored), int(at)) if at.isdigit() and stored.startswith(_AT) else None
+
+
+def is_signed(stored: bytes) -> bool:
+    """Whether a record carries a signature, by its last bytes."""
+    return not stored.endswith(_UNSIGNED)
+
+
 def signature_bytes(text: str) -> bytes:
     """The bytes of a signature as it stands in a record; ValueError for what is none, or has more than one spelling."""
     raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
@@ -210,7 +244,10 @@ def unsealed(stored: bytes, where: str, what: str, reads: int = 1) -> tuple[dict
     """
     body, key_id, signature = _unsealed(stored, where)
     version = body.get("v")
-    if type(version) is int and version > reads:
+    if type(version) is not int or version < 1:
+        why = f"it is no {what}: it has no number of its format"
+        raise CorruptState(f"{where} cannot be trusted: {why}", where=where, why=why)
+    if version > reads:
         raise SchemaTooNew(schema=what, version=version, reads=reads, where=where)
     return body, key_id, signature
 
