@@ -538,3 +538,52 @@ def test_tasks_of_a_loop_that_is_closed(etcd: EtcdServer, namespace: str) -> Non
 
     asyncio.run(first())
     asyncio.run(second())
+
+
+def test_what_blocks_does_not_block_the_loop(etcd: EtcdServer, namespace: str) -> None:
+    """C11: a blob store, an anchor or an alert that blocks is called beside the loop, which goes on meanwhile."""
+    released = threading.Event()
+    waiting: list[str] = []
+    kept: dict[str, bytes] = {}
+
+    def block(name: str) -> None:
+        waiting.append(name)
+        assert released.wait(30), "the loop did not go on"
+        released.clear()
+
+    class Blobs:
+        def put(self, digest: str, data: bytes, /) -> None:
+            kept[digest] = data
+            block("put")
+
+        def get(self, digest: str, /) -> bytes:
+            block("get")
+            return kept[digest]
+
+    async def release() -> None:
+        while True:
+            await asyncio.sleep(0.005)
+            if waiting and not released.is_set():
+                done.append(waiting.pop())
+                released.set()
+
+    async def life() -> None:
+        releasing = asyncio.ensure_future(release())
+        async with (
+            AsyncKeeper(etcd.endpoint, namespace=namespace) as keeper,
+            keeper.run("order", id="1", signer=None, blobs=Blobs(), alert=lambda told: block(told.kind)) as run,
+        ):
+            assert await run.do("large", lambda: "x" * 100_000) == "x" * 100_000
+            with pytest.raises(ZeroDivisionError):
+                await run.do("broken", lambda: 1 // 0)
+            try:
+                await run.do("broken", lambda: 1 // 0)
+            finally:
+                releasing.cancel()
+
+    done: list[str] = []
+    for _ in range(2):
+        with pytest.raises((InDoubt, ZeroDivisionError)):
+            asyncio.run(life())
+    assert done[:2] == ["put", "in_doubt"]
+    assert "get" in done

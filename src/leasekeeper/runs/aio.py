@@ -14,6 +14,7 @@ from leasekeeper.run_errors import RunHalted, StaleCheckpoint
 from leasekeeper.runs.ask_first import aasked_first
 from leasekeeper.runs.owned import Owned, Verify, entering
 from leasekeeper.runs.states import READ_S, TRIES, Stated
+from leasekeeper.runtime.aio import aside
 from leasekeeper.runtime.conduct import Footing, drive_async, nowhere
 from leasekeeper.runtime.entering import EnteredAsync
 
@@ -104,7 +105,7 @@ class AsyncRun(Owned):
             self._check_idle()
             await self._drive(_talk(closing.finish(log), "finish"))
             if self._options.anchors:
-                self._remember()
+                await aside(self._remember, "leasekeeper-anchor")
         elif isinstance(error, (Exception, RunHalted)) and not self.lease.state.final:
             try:
                 await core.asyncio.run(closing.fail(log, error))

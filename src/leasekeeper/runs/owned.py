@@ -13,7 +13,7 @@ from leasekeeper.canonical import TooMuch, canonical
 from leasekeeper.errors import ConfigError, LeasekeeperError, LeaseLost, Misuse, StaleToken
 from leasekeeper.fencing import split_token
 from leasekeeper.protocol import step as steps
-from leasekeeper.protocol.conduct import Conduct, Talk, Tell
+from leasekeeper.protocol.conduct import Conduct, Invoke, Talk, Tell
 from leasekeeper.protocol.gate import check_need
 from leasekeeper.protocol.guarded import Ownership
 from leasekeeper.protocol.history import last
@@ -317,7 +317,8 @@ def entering(lease: Held, options: RunOptions, make: Callable[[Incarnation], Any
     begun = opening(options, claim=lease.claim, lease_id=lease.lease_id, host=core.ctx.host, pid=core.ctx.pid)
     if options.anchors:
         found = yield Talk(last(core.ctx, keys, core.now() + OPEN_S), "look")
-        begun = replace(begun, marks=_marks(options, found[0].gen if found else options.generation or 1))
+        gen = found[0].gen if found else options.generation or 1
+        begun = replace(begun, marks=(yield Invoke(lambda: _marks(options, gen), "anchor")))
     plan = open_run(
         core.ctx,
         keys,

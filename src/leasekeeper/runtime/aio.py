@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from leasekeeper.wire.engine import Engine, Exchange, Outcome, Step
     from leasekeeper.wire.watch import WatchHub
 
-__all__ = ["Asyncio", "on_thread"]
+__all__ = ["Asyncio", "aside", "on_thread"]
 
 T = TypeVar("T")
 
@@ -191,6 +191,23 @@ def _wake(loop: asyncio.AbstractEventLoop, ref: weakref.ref[_Bell], abandon: Cal
             loop.call_soon_threadsafe(bell.ring)
     except RuntimeError:
         abandon()  # the loop was closed
+
+
+async def aside(call: Callable[[], T], name: str) -> T:
+    """What a call that blocks comes to, made on a thread of its own: the loop goes on. Cancelling it stops the waiting only."""
+    came_to: list[T] = []
+    struck: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            came_to.append(call())
+        except BaseException as error:  # noqa: BLE001 - whoever waits is told
+            struck.append(error)
+
+    await on_thread(run, name)
+    if struck:
+        raise struck.pop()
+    return came_to.pop()
 
 
 async def on_thread(call: Callable[[], None], name: str) -> None:

@@ -12,6 +12,7 @@ from leasekeeper.protocol.append import Fenced
 from leasekeeper.protocol.conduct import Alarm, Conduct, Gate, Invoke, Operation, Talk, Tell
 from leasekeeper.protocol.gate import gone, lost
 from leasekeeper.protocol.plan import Fault
+from leasekeeper.runtime.aio import aside
 
 if TYPE_CHECKING:
     from leasekeeper.runtime.held import Held
@@ -112,7 +113,8 @@ async def _perform_async(on: Footing, operation: Operation) -> Any:
             return result
         case Invoke(call, name):
             on.passing(f"{name}:call")
-            result = call()
+            # What we have called for it, as files and networks, is not let block the loop; what users give runs on it.
+            result = call() if name in ("preflight", "effect", "verify") else await aside(call, f"leasekeeper-{name}")
             if inspect.isawaitable(result):
                 result = await result
             on.passing(f"{name}:return")
@@ -123,7 +125,7 @@ async def _perform_async(on: Footing, operation: Operation) -> Any:
             return None
         case Tell():
             return on.tell(operation)
-    return on.alarm(operation)
+    return await aside(lambda: on.alarm(operation), "leasekeeper-alarm")
 
 
 def public(held: Held, error: Fenced | Fault) -> BaseException:
