@@ -106,6 +106,9 @@ def test_what_cannot_be_read_does_not_hide_the_rest(cli: Any, keeper: Keeper, ra
     raw.delete(Hands(raw, hands.namespace, "order/o-3").root + "head")
     raw.put(f"leasekeeper/{hands.namespace}/run/stray", EVIL)
     raw.put(f"leasekeeper/{hands.namespace}/run/a%41/b/head", "x")
+    raw.put(f"leasekeeper/{hands.namespace}/epoch", "no epoch")
+    raw.put(f"leasekeeper/{hands.namespace}/identity", "no identity")
+    assert cli("runs", "show", "order/o-4").code == 0
     done = cli("runs", "ls")
     assert done.code == 0
     found = {one["run"]: one for one in cli("runs", "ls", "-o", "json").json}

@@ -335,6 +335,22 @@ def test_nothing_is_no_good_run(cli: Any) -> None:
     assert "there is no record" in done.out
 
 
+def test_a_run_from_another_namespace(cli: Any, keeper: Keeper, hands: Hands, keys: str, etcd: EtcdServer) -> None:
+    """A22: a run that was copied from another namespace is not attested here, nor is any where nothing tells where."""
+    finished(keeper, signer=signer())
+    copied = hands.raw.keys(hands.root)
+    with server_of(etcd, f"{hands.namespace}-other") as other:
+        finished(other, "o-9")
+        for key in copied:
+            hands.raw.put(key.key.replace(hands.namespace, f"{hands.namespace}-other"), key.value.decode())
+    done = cli("runs", "verify", RUN, "--keys", keys, "-o", "json", namespace=f"{hands.namespace}-other")
+    assert (done.code, done.json["kind"], done.json["bad"], done.json["attested"]) == (1, "other environment", 1, 0)
+    hands.raw.put(f"leasekeeper/{hands.namespace}/identity", "nothing")
+    here = cli("runs", "verify", RUN, "--keys", keys, "-o", "json")
+    assert (here.code, here.json["ok"], here.json["attested"], here.json["verified"]) == (1, False, 0, LAST)
+    assert "identity" in here.json["beside"][0]
+
+
 def test_a_strangers_key(cli: Any, keeper: Keeper, tmp_path: Path) -> None:
     """A20: records of a key that is not known here are not believed, from the first one on."""
     finished(keeper, signer=signer("k2"))

@@ -73,7 +73,7 @@ def list_page(ctx: Context, prefix: str, start: bytes | None, until: float) -> P
         gets += [m.get(RunKeys(ctx.keys, name).head), m.first_of(ctx.keys.queue(name.lease))]
     listed: list[Listed] = []
     reply = (yield from read_together(ctx, gets, until)) if known else pb.TxnResponse()
-    epoch = read_epoch(m.range_kvs(reply, 0)).number
+    epoch = _epoch(m.range_kvs(reply, 0))
     at = 1
     for each in names:
         if not isinstance(each, RunName):
@@ -119,6 +119,14 @@ def _run_of(ctx: Context, key: bytes) -> tuple[RunName | str, bytes]:
     return text, key + b"\0"
 
 
+def _epoch(kvs: list[pb.KeyValue]) -> int:
+    """The epoch's number, for claims that do not tell their own; one that cannot be read is no ground to show nothing."""
+    try:
+        return read_epoch(kvs).number
+    except ConfigError:
+        return 0
+
+
 def _listed(name: RunName, head: pb.KeyValue | None, owner: Claim | None) -> Listed:
     if head is None:
         return Listed(name.text, None, owner, "it has no head")
@@ -158,7 +166,7 @@ class Facts:
     """What is kept of a run beside its records, at ``revision``; stored bytes, None where there are none.
 
     ``now`` is the head as it reads; where it does not, ``head_why`` says why. ``namespace_id`` is the namespace's own number, ""
-    for one that has none. ``halts`` are those that cover the run.
+    for one that has none, or none that can be read. ``halts`` are those that cover the run.
     """
 
     name: RunName
@@ -195,7 +203,7 @@ def facts(ctx: Context, keys: RunKeys, until: float) -> Plan[Facts]:
     meta, tomb = (yield from of(keys.meta)), (yield from of(keys.tomb))
     queue, halts = ctx.keys.queue(keys.name.lease), run_keys.halts(ctx.keys)
     owners = yield from of(queue, prefix_end(queue), 1, oldest=True)
-    epoch = read_epoch((yield from of(ctx.keys.epoch))).number
+    epoch = _epoch((yield from of(ctx.keys.epoch)))
     standing = halting.halts((yield from of(halts, prefix_end(halts), halting.HALTS_MAX)), halts)
     now, why = (None, "it has no head")
     if first.kvs:

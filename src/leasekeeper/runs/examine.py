@@ -34,10 +34,14 @@ BESIDE_MAX = 50
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """The verdict on the records, and what beside them does not follow from them, each in a sentence."""
+    """The verdict on the records, and what beside them does not follow from them, each in a sentence.
+
+    ``placed``: it is known of which namespace the records have to be.
+    """
 
     verdict: Verdict
     beside: tuple[str, ...] = ()
+    placed: bool = True
 
     @property
     def ok(self) -> bool:
@@ -47,7 +51,9 @@ class Examined:
     @property
     def attested(self) -> int | None:
         """The last record for which chain, signatures, anchors and namespace speak; None: no key was given to tell by."""
-        return self.verdict.verified if self.verdict.signed else None
+        if not self.verdict.signed:
+            return None
+        return self.verdict.verified if self.placed else 0
 
 
 def examine(
@@ -92,7 +98,7 @@ def examine(
         beside += _of_head(facts, replay, check.last)
         beside += _of_steps(keys, replay, steps)
         beside += _of_checkpoints(keys, replay, checkpoints)
-    return Examined(verdict, tuple(beside[:BESIDE_MAX]))
+    return Examined(verdict, tuple(beside[:BESIDE_MAX]), bool(facts.namespace_id))
 
 
 def _added(replay: Replay, receipt: Receipt) -> Iterable[str]:
@@ -109,12 +115,14 @@ def _of_beginning(facts: Facts, first: Receipt) -> Iterable[str]:
     except ILLEGIBLE:
         return  # told already
     named = first.data.get("input")
-    if meta is not None and named is not None and named != digest(meta.input):
+    if meta is not None and named != digest(meta.input):
         yield "what it was begun with is not what its first record names"
 
 
 def _of_facts(facts: Facts) -> Iterable[str]:
     """What is wrong with the run's first facts and its head by themselves."""
+    if not facts.namespace_id:
+        yield "the namespace's identity is gone or cannot be read: nothing tells which namespace this is"
     if facts.now is None:
         yield f"the head: {facts.head_why}"
     if facts.meta is None:
