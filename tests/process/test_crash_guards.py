@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -12,12 +13,27 @@ from typing import Any
 
 import pytest
 
-from leasekeeper import Conflict, Drift, InDoubt, Keeper, LeaseLost, LeaseSuspended, Observed, RunHalted, Timing, effect
+from leasekeeper import (
+    AsyncKeeper,
+    Conflict,
+    Drift,
+    InDoubt,
+    Keeper,
+    LeaseLost,
+    LeaseSuspended,
+    Observed,
+    RunHalted,
+    Timing,
+    effect,
+)
 from leasekeeper.errors import LeasekeeperError, StaleToken
+from leasekeeper.protocol.chain import verify_chain
 from leasekeeper.protocol.epoch import bump
 from leasekeeper.run_errors import RunRewound
+from leasekeeper.runs.alert import exit_code
 from leasekeeper.runs.effect import Step
 from leasekeeper.runs.run import Run, Running
+from leasekeeper.signing import Keyring
 from leasekeeper.testing import FaultProxy, failpoints
 from leasekeeper.testing.outside import Trouble, call
 from tests.crashes import KEY, POLICIES, WORKFLOW, Bench, bare, body, lates, normal
@@ -206,7 +222,46 @@ def test_the_preflight_is_asked_again_when_it_is_old(bench: Bench) -> None:
     assert bench.numbers("bare", bench.it) == (1, 1)
 
 
+def test_asked_first_nobody_takes_the_lease(bench: Bench) -> None:
+    """A14 B25: Somebody has done it already: no lease is taken, no run begun, nothing called, and the conflict is signed."""
+    bare(bench.world.url)(bench.it)
+    doing = POLICIES["probe"].make(bench.world.url)
+    with bench.keeper() as keeper, pytest.raises(Conflict) as stopped:
+        _run(keeper, bench, ask_first=(doing, bench.it)).__enter__()
+    assert not bench.raw.claims(bench.namespace)
+    assert not bench.raw.keys(f"leasekeeper/{bench.namespace}/run/")
+    assert bench.numbers("probe", bench.it) == (1, 1)
+    receipt = stopped.value.receipt
+    assert receipt is not None
+    assert verify_chain([(1, receipt.stored)], ring=Keyring(KEY), run=(WORKFLOW, bench.it)).verified == 1
+    assert exit_code(stopped.value) != 0
+
+
 # ---------------------------------------------------------------- after the call
+
+
+def test_a_task_cancelled_during_the_call_leaves_a_doubt(bench: Bench) -> None:
+    """A13: A cancelled task knows as little as a killed process: what it called is not called again."""
+
+    async def main() -> None:
+        async def charge(subject: str) -> Any:
+            await asyncio.to_thread(bare(bench.world.url), subject)
+            task.cancel()
+            await asyncio.Event().wait()
+
+        async def life_of_it() -> None:
+            async with keeper.run(WORKFLOW, id=bench.it, signer=KEY, input={"order": bench.it}) as run:
+                await run.do("act", charge, bench.it)
+
+        async with AsyncKeeper(bench.etcd.endpoint, namespace=bench.namespace) as keeper:
+            task = asyncio.create_task(life_of_it())
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(main())
+    assert isinstance(life(bench, "bare", {}), InDoubt)
+    assert bench.numbers("bare", bench.it) == (1, 1)
+    assert not bench.raw.claims(bench.namespace)
 
 
 def test_only_a_postcondition_that_holds_is_an_outcome(bench: Bench) -> None:

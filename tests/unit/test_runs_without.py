@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import shutil
 from pathlib import Path
@@ -31,3 +32,14 @@ def test_a_guard_can_be_taken_out(name: str, tmp_path: Path) -> None:
     compile(copy.read_text(encoding="utf-8"), guard.file, "exec")
     with pytest.raises(ValueError, match="once"):
         without(guard, tmp_path)
+
+
+def test_the_track_record_names_them() -> None:
+    """Each guard and what it is about stand on the page, with tests that there are."""
+    page = (ROOT / "docs/testing/track-record.md").read_text(encoding="utf-8")
+    guards = runpy.run_path(str(ROOT / "scripts/runs_without.py"))["GUARDS"]
+    for name, guard in guards.items():
+        assert f"| {guard.about} | `{name}` |" in page, name
+    for file, test in re.findall(r"`(?:(test_crash_\w+\.py)::)?(test_\w+)`", page):
+        paths = [ROOT / "tests/process" / file] if file else list((ROOT / "tests/process").glob("test_crash_*.py"))
+        assert any(f"def {test}(" in path.read_text(encoding="utf-8") for path in paths), test
