@@ -43,6 +43,17 @@ def test_a_proof(signed: Callable[..., Path]) -> None:
     assert report["versions"]["leasekeeper"] == __version__
 
 
+def test_what_it_was_a_storm_over(signed: Callable[..., Path]) -> None:
+    """A proof says which workload it is of; a report from when there was one alone is of that one."""
+    assert require_proof(signed(workload="runs"), KEY, max_age_s=DAY_S, workload="runs")["workload"] == "runs"
+    path = signed()
+    report = json.loads(path.read_text())
+    assert report.pop("workload") == "lease"
+    path.write_text(json.dumps(report))
+    sign_report(path, KEY)
+    require_proof(path, KEY, max_age_s=DAY_S)
+
+
 @pytest.mark.parametrize(
     ("changes", "wanted", "field"),
     [
@@ -52,6 +63,8 @@ def test_a_proof(signed: Callable[..., Path]) -> None:
         ({"ended_at_s": 1.0}, {}, "age_s"),
         ({"ended_at_s": 4e9}, {}, "age_s"),
         ({}, {"seconds": 31.0}, "seconds"),
+        ({"workload": "runs"}, {}, "workload"),
+        ({}, {"workload": "runs"}, "workload"),
         ({"format": 2}, {}, "report"),
         ({"versions": None}, {}, "report"),
     ],

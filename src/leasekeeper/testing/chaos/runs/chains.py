@@ -164,6 +164,8 @@ def broken_ends(seen: Witness) -> Iterator[Violation]:
     story = seen.story
     if story.stopped:
         return
+    for name in sorted(story.pruned & seen.last.keys() - story.tombs):
+        yield Violation(f"run {name} was pruned, and no tombstone tells of it", story.end_s, "etcd")
     for name, order in story.orders.items():
         run = seen.last.get(name)
         if name in seen.lost or run is None:

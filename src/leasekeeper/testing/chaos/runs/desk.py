@@ -1,5 +1,7 @@
 """The desk of a storm over runs: it begins them, and does by hand what operators do, by the public calls of a `Keeper`.
 
+It prunes what is finished (`archive`), and has etcd forget its history now and then, so that a long storm stays small.
+
 It resolves a step in doubt when somebody was told of it, and by the truth: what the outside world's ledger shows, once nothing
 that could still change it is under way. It lifts the quarantine of a run when somebody was told, after curing what killed it.
 """
@@ -19,7 +21,8 @@ from leasekeeper.errors import LeasekeeperError
 from leasekeeper.keeper import Keeper
 from leasekeeper.runs.anchor_file import FileAnchor
 from leasekeeper.testing.chaos.runs.agent import SKEW_S, asked
-from leasekeeper.testing.chaos.runs.etcd import body_of, stored_below
+from leasekeeper.testing.chaos.runs.archive import Archive
+from leasekeeper.testing.chaos.runs.etcd import body_of, compact, stored_below
 from leasekeeper.testing.chaos.runs.records import WORKFLOW, Order
 from leasekeeper.testing.chaos.runs.world import DOES
 from leasekeeper.testing.cluster import EtcdCluster
@@ -34,13 +37,14 @@ LOOK_EVERY_S = 0.7
 BACKLOG = 4
 # How long nothing may have been under way that could still reach the outside world.
 QUIET_S = 1.5
+COMPACT_EVERY_S = 60.0
 RIVAL_EVERY, POISON_EVERY, POISON_AT = 6, 60, 4
 RIVAL = "rival"
 PATIENCE_S = 10.0
 
 
 class Desk:
-    """Two threads: one begins runs, one looks after them."""
+    """Three threads: one begins runs, one looks after them, one prunes them."""
 
     def __init__(
         self,
@@ -63,8 +67,14 @@ class Desk:
         self._stop, self._full = threading.Event(), threading.Event()
         self._threads = [
             threading.Thread(target=self._keep(act), name=f"leasekeeper-chaos-{name}", daemon=True)
-            for name, act in (("starter", self._begin_next), ("operator", self._look_after))
+            for name, act in (
+                ("starter", self._begin_next),
+                ("operator", self._look_after),
+                ("janitor", self._tidy_up),
+            )
         ]
+        self.archive = Archive(cluster, self._prefix, Path(config["exports"]))
+        self._compacted_s = time.monotonic()
         self._quiet_since_s: float | None = None
         self._waiting: deque[Order] = deque()
         self.orders: dict[str, Order] = {}
@@ -141,6 +151,15 @@ class Desk:
         except (OSError, Refused):
             pass
         return bool(self._world.applied("mail.send", order.buyer))
+
+    # ------------------------------------------------------------ pruning
+
+    def _tidy_up(self, keeper: Keeper) -> float:
+        if time.monotonic() - self._compacted_s > COMPACT_EVERY_S:
+            self._compacted_s = time.monotonic()
+            compact(self._cluster)
+        pruned = self.archive.prune(keeper, list(self.orders), self.unfinished())
+        return 0.0 if pruned else LOOK_EVERY_S
 
     # ------------------------------------------------------------ looking after them
 

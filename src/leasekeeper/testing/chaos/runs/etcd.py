@@ -14,7 +14,7 @@ from leasekeeper.testing.chaos.operator import eventually
 from leasekeeper.testing.chaos.runs.records import Era, Halted, Stored
 from leasekeeper.testing.cluster import EtcdCluster
 
-__all__ = ["Observer", "body_of", "revision", "stored_below"]
+__all__ = ["Observer", "body_of", "compact", "revision", "stored_below"]
 
 TIMEOUT_S = 5.0
 PATIENCE_S = 60.0
@@ -38,6 +38,11 @@ def revision(cluster: EtcdCluster) -> int:
     """The revision that etcd is at."""
     found = eventually(lambda: _ask(cluster, "/v3/kv/range", {"key": _b64(b"\0")}), PATIENCE_S)
     return int(found["header"]["revision"])
+
+
+def compact(cluster: EtcdCluster) -> None:
+    """Have etcd forget all history up to now."""
+    _ask(cluster, "/v3/kv/compaction", {"revision": str(revision(cluster))})
 
 
 def stored_below(cluster: EtcdCluster, prefix: str) -> dict[str, Stored]:

@@ -95,7 +95,7 @@ def _figures(seen: Witness, ledger: Ledger, overlaps: int) -> RunFigures:
         runs=len(seen.last.keys() | seen.lost.keys()),
         finished=sum(run.head.get("status") == "finished" for run in seen.last.values()),
         taken_by_restore=len(seen.lost),
-        pruned=story.pruned,
+        pruned=len(story.tombs),
         lives=kinds.get("opened", 0),
         records=sum(kinds.values()),
         steps_done=kinds.get("outcome", 0),
@@ -116,7 +116,7 @@ def _figures(seen: Witness, ledger: Ledger, overlaps: int) -> RunFigures:
         late_evidence=sum(run.late for run in seen.last.values()),
         losses=sum(line.what == "lost" for line in story.told),
         last_finished_s=round(max(0.0, story.finished_at_s - story.calm_s), 3),
-        keys=sum(len(era.keys) for era in story.eras[-1:]),
+        keys=story.keys_at_end,
         db_bytes=story.db_bytes,
         faults=dict(sorted(counts.items())),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,13 +99,15 @@ class RunsStory(Story):
     ledger: list[Entry] = field(default_factory=list)
     sent: list[Sent] = field(default_factory=list)
     eras: list[Era] = field(default_factory=list)
-    # The namespace, and what the records are signed with.
+    # What the records are signed with.
     ring: Any = None
+    # Of runs, in etcd.
     keys_at_end: int = 0
     db_bytes: int = 0
     finished_at_s: float = 0.0
-    pruned: int = 0
-    jumped: Mapping[str, bool] = field(default_factory=dict)
+    # Runs that were pruned since the last restore, and those that a tombstone tells of.
+    pruned: frozenset[str] = frozenset()
+    tombs: frozenset[str] = frozenset()
 
     def at_s(self, entry: Entry) -> float:
         """When a line was written to the ledger, on the clock of the storm; to the millisecond."""

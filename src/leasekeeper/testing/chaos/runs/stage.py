@@ -45,7 +45,7 @@ class RunsStage(Stage):
         self.eras: list[Era] = []
         self.troubled = False
         self.observer = Observer(self.cluster, PREFIX)
-        for folder in ("sent", "cured"):
+        for folder in ("sent", "cured", "exports"):
             (home / folder).mkdir()
         self.desk = Desk(
             self.cluster,
@@ -63,6 +63,7 @@ class RunsStage(Stage):
             "anchor": str(self.home / "anchor.jsonl"),
             "cured": str(self.home / "cured"),
             "sent": str(self.home / "sent"),
+            "exports": str(self.home / "exports"),
             "secret": self.secret,
         }
 
@@ -127,8 +128,9 @@ class RunsStage(Stage):
     def restore(self) -> None:
         """Restore etcd, and take down what there was before, and what there is from then on."""
         self._catch_up()
-        keys = self.runs()
+        keys = self.runs() | self.desk.archive.keys()
         super().restore()
+        self.desk.archive.forget()
         at = revision(self.cluster)
         era = self.observer.turn(at)
         era.keys = keys
@@ -143,6 +145,10 @@ class RunsStage(Stage):
                 raise Unavailable("etcd's watch has not told everything in a minute", operation="watch")
             time.sleep(POLL_S)
 
+    def tombs(self) -> set[str]:
+        """The runs that a tombstone tells of."""
+        return set(stored_below(self.cluster, f"{PREFIX}tomb/{WORKFLOW}/"))
+
     def runs(self) -> dict[str, Any]:
         """Everything below ``run/``."""
         return stored_below(self.cluster, f"{PREFIX}run/")
@@ -151,7 +157,7 @@ class RunsStage(Stage):
         """The era that goes on, with all that is there now."""
         self._catch_up()
         era = self.observer.turn(revision(self.cluster))
-        era.keys = self.runs()
+        era.keys = self.runs() | self.desk.archive.keys()
         return era
 
     # ------------------------------------------------------------ what was said

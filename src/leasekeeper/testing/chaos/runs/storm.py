@@ -75,7 +75,7 @@ class RunsStorm(Storm):
 
     def _lost(self, stage: RunsStage) -> set[str]:
         """The runs of which a restore has taken records away: no more can be expected of them than that they stop."""
-        now = stage.runs()
+        now = stage.runs() | stage.desk.archive.keys()
         return {
             key.split("/")[1]
             for era in stage.eras
@@ -98,6 +98,8 @@ class RunsStorm(Storm):
         try:
             story.eras = [*stage.eras, stage.last_era()]
             story.db_bytes = stage.operator.size()
+            story.keys_at_end = len(stage.runs())
+            story.pruned, story.tombs = frozenset(stage.desk.archive.pruned), frozenset(stage.tombs())
         except LeasekeeperError as error:
             story.eras = [*stage.eras]
             story.stopped = story.stopped or str(error).partition("\n")[0]
