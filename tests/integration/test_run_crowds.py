@@ -587,3 +587,30 @@ def test_what_blocks_does_not_block_the_loop(etcd: EtcdServer, namespace: str) -
             asyncio.run(life())
     assert done[:2] == ["put", "in_doubt"]
     assert "get" in done
+
+
+@pytest.mark.parametrize("where", ["intent:send", "intent:reply", "effect:return", "outcome:send", "outcome:reply"])
+def test_a_block_that_is_cancelled_sends_what_it_was_about_to_record(
+    etcd: EtcdServer, namespace: str, where: str
+) -> None:
+    """C43: a task that is cancelled while it records leaves no doubt: that its call was made, or was not, is sent on leaving."""
+    calls: list[int] = []
+
+    async def life(struck: list[str]) -> Any:
+        def passing(point: str) -> None:
+            task = asyncio.current_task()
+            if point == where and not struck and task is not None:
+                struck.append(point)
+                task.cancel()
+
+        async with (
+            AsyncKeeper(etcd.endpoint, namespace=namespace) as keeper,
+            AsyncRunning(keeper, options("order", id="1", signer=None), 10, 10, passing) as run,
+        ):
+            return await run.do("s", lambda: calls.append(1))
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(life([]))
+    assert len(calls) == (0 if where == "intent:send" else 1)
+    assert asyncio.run(life(["no more"])) is None
+    assert len(calls) == 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from leasekeeper.errors import Misuse, StaleToken, StopWork
 from leasekeeper.protocol import outcome as outcomes
-from leasekeeper.protocol.append import Entry, Fenced, Unexpected, append
+from leasekeeper.protocol.append import Entry, Fenced, Unexpected, append, learn
 from leasekeeper.protocol.checkpoint import check_expected
 from leasekeeper.protocol.conduct import Conduct, Gate, Invoke, Talk, Tell
 from leasekeeper.protocol.incarnation import check_room, draft, put
@@ -76,8 +76,8 @@ def observe(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer) -> Co
     return seen, asked_s
 
 
-def intend(life: Incarnation, spec: Spec, pointer: Pointer, seen: Observed | None) -> Conduct[Pointer]:
-    """Record what is about to be done."""
+def intend(life: Incarnation, spec: Spec, pointer: Pointer, seen: Observed | None, *, alone: bool) -> Conduct[Pointer]:
+    """Record what is about to be done; ``alone`` as for `act`. Who is interrupted in it has called nothing: that is recorded."""
     log, key = life.log, life.log.keys.step(spec.key)
     check_room(life)
     now_s = log.ctx.now()
@@ -99,6 +99,14 @@ def intend(life: Incarnation, spec: Spec, pointer: Pointer, seen: Observed | Non
     except RunHalted as halted:
         age_s = log.ctx.wall() - halted.at_ms / 1000 if halted.at_ms else None
         yield Tell("halted", spec.key, spec.kind, halt_s=age_s)
+        raise
+    except (Exception, StopWork, GeneratorExit):
+        raise
+    except BaseException as error:
+        landed = yield Talk(learn(log, entry, log.ctx.now() + INTERRUPTED_S), kind)
+        if landed is not None:
+            begun = outcomes.moved(pointer.begun(landed.seq), landed.revision)
+            yield from _raised(life, spec, begun, error, applied=False if alone else None, asking="preflight")
         raise
     return outcomes.moved(pointer.begun(appended.seq), appended.revision)
 

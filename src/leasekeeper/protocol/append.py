@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from leasekeeper.protocol import etcd_pb2 as pb
     from leasekeeper.protocol.halt import Halt
 
-__all__ = ["Appended", "Entry", "Fenced", "Line", "Log", "Unexpected", "append", "patiently"]
+__all__ = ["Appended", "Entry", "Fenced", "Line", "Log", "Unexpected", "append", "learn", "patiently"]
 
 # How long a transaction is tried before it is asked whether trying still makes sense.
 SPELL_S = 10.0
@@ -34,6 +34,8 @@ SPELL_MIN_S = 0.5
 TRIES_MAX = 100
 # Between two looks at whether a full etcd takes evidence again.
 FULL_S = 2.0
+# How often it is looked whether another has settled what one was interrupted in.
+LEARN_S = 0.05
 # How often those who wait look whether somebody still leads, whether or not somebody woke them.
 LOOK_ANYWAY_S = 5.0
 
@@ -65,6 +67,23 @@ def append(log: Log, entry: Entry) -> Plan[Appended]:
         # A copy: several threads may be told the same, and each puts its own frames into what it raises.
         raise copy.copy(entry.error)
     assert entry.appended is not None
+    return entry.appended
+
+
+def learn(log: Log, entry: Entry, until: float) -> Plan[Appended | None]:
+    """After `append` of it was interrupted: where the entry stands; None: nowhere, or it could not be learnt in time."""
+    entry.until = until
+    mine = Entry(entry.draft)  # stands for who leads, and in no line
+    try:
+        while not entry.settled and (built := log.under_way) is not None and entry in built.entries:
+            if log.ctx.now() >= until:
+                break
+            if log.line.lead(mine):
+                yield from _serve(log)
+            else:
+                yield Sleep(LEARN_S)
+    finally:
+        log.line.leave(mine)
     return entry.appended
 
 

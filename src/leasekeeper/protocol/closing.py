@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leasekeeper.errors import StopWork
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.append import Entry, append
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from leasekeeper.protocol.head import Head
     from leasekeeper.protocol.plan import Plan
 
-__all__ = ["fail", "finish"]
+__all__ = ["fail", "finish", "is_told"]
 
 # How long it is tried to leave word of a failure. Nobody decides on it, and whoever leaves a block must not hang there.
 FAIL_S = 5.0
@@ -44,6 +45,14 @@ def _doubts(log: Log) -> Plan[tuple[str, ...]]:
     request = pb.RangeRequest(key=log.keys.head)
     reply = yield from persist(RANGE, request, now=log.ctx.now, until=log.ctx.now() + READ_S, strict=True)
     return read_head(reply.kvs[0].value, log.keys.head.decode()).doubts if reply.kvs else log.head.doubts
+
+
+def is_told(error: BaseException) -> bool:
+    """Whether a life that ends by this leaves word of it: not where a record tells it already.
+
+    Also one that was interrupted or cancelled: what it was about to record then is sent first.
+    """
+    return isinstance(error, RunHalted) or not isinstance(error, (StopWork, GeneratorExit))
 
 
 def fail(log: Log, error: BaseException) -> Plan[Appended | None]:

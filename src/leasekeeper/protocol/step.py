@@ -102,7 +102,7 @@ def _first(life: Incarnation, spec: Spec, calls: Calls) -> Conduct[Any]:
     seen, seen_s = yield from observe(life, spec, calls, pointer)
     if seen is not None and seen.applied:
         raise (yield from conflict(life, spec, pointer, seen))
-    pointer = yield from intend(life, spec, pointer, seen)
+    pointer = yield from intend(life, spec, pointer, seen, alone=True)
     return (yield from act(life, spec, calls, pointer, seen_s, alone=True))
 
 
@@ -126,7 +126,7 @@ def _again(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer) -> Con
         assert seen is not None
         return (yield from adopt(life, spec, calls, pointer, seen))
     alone = pointer.state == "cleared"
-    pointer = yield from intend(life, spec, pointer, seen)
+    pointer = yield from intend(life, spec, pointer, seen, alone=alone)
     return (yield from act(life, spec, calls, pointer, seen_s, alone=alone))
 
 

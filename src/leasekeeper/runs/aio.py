@@ -10,7 +10,7 @@ from leasekeeper.errors import Misuse, StopWork
 from leasekeeper.protocol import closing, history, phase
 from leasekeeper.protocol.conduct import Talk
 from leasekeeper.protocol.steps import step_page
-from leasekeeper.run_errors import RunHalted, StaleCheckpoint
+from leasekeeper.run_errors import StaleCheckpoint
 from leasekeeper.runs.ask_first import aasked_first
 from leasekeeper.runs.owned import Owned, Verify, entering
 from leasekeeper.runs.states import READ_S, TRIES, Stated
@@ -106,7 +106,7 @@ class AsyncRun(Owned):
             await self._drive(_talk(closing.finish(log), "finish"))
             if self._options.anchors:
                 await aside(self._remember, "leasekeeper-anchor")
-        elif isinstance(error, (Exception, RunHalted)) and not self.lease.state.final:
+        elif closing.is_told(error) and not self.lease.state.final:
             try:
                 await core.asyncio.run(closing.fail(log, error))
             except (StopWork, Exception) as failed:  # noqa: BLE001 - the block's own error is what is told
