@@ -257,6 +257,30 @@ def test_what_nobody_wants_any_more_is_given_up() -> None:
     assert owner.world.now_s - began_s < 20
 
 
+def test_who_leads_and_wants_no_more_hands_over() -> None:
+    """Whoever leaves while etcd is away is not kept by what others still want sent: one of those leads from then on."""
+    owner = Owner()
+    world = owner.world
+    world.down = True
+    until_s, back_s = world.now_s + 5, world.now_s + 90
+    original = world.pass_time
+
+    def pass_time(seconds: float) -> None:
+        original(seconds)
+        world.down = world.now_s < back_s
+        if leaver.gi_frame is None:
+            left_s.append(world.now_s)
+
+    left_s: list[float] = []
+    world.pass_time = pass_time  # type: ignore[method-assign]
+    leaver: Any = append(owner.log, entry(owner, "failed", until=until_s))
+    left, kept = Crew(owner.client).run([leaver, append(owner.log, entry(owner, "outcome"))])
+    assert isinstance(left.error, Fault)
+    assert left_s[0] < until_s + 20
+    assert kept.error is None
+    assert texts(owner) == ["outcome"]
+
+
 def test_a_keeper_that_is_closed_ends_everything() -> None:
     """After a lost reply and a closed keeper, whoever adds something is told at once, however often: nobody spins."""
     owner = Owner()

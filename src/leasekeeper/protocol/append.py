@@ -55,7 +55,7 @@ def append(log: Log, entry: Entry) -> Plan[Appended]:
         line.join(entry)
         while not entry.settled:
             if line.lead(entry):
-                yield from _serve(log)
+                yield from _serve(log, entry)
                 continue
             bell = line.bell(entry)
             if not (line.lead(entry) or entry.settled):
@@ -73,13 +73,13 @@ def append(log: Log, entry: Entry) -> Plan[Appended]:
 def learn(log: Log, entry: Entry, until: float) -> Plan[Appended | None]:
     """After `append` of it was interrupted: where the entry stands; None: nowhere, or it could not be learnt in time."""
     entry.until = until
-    mine = Entry(entry.draft)  # stands for who leads, and in no line
+    mine = Entry(entry.draft, until=until)  # stands for who leads, and in no line
     try:
         while not entry.settled and (built := log.under_way) is not None and entry in built.entries:
             if log.ctx.now() >= until:
                 break
             if log.line.lead(mine):
-                yield from _serve(log)
+                yield from _serve(log, mine)
             else:
                 yield Sleep(LEARN_S)
     finally:
@@ -87,8 +87,8 @@ def learn(log: Log, entry: Entry, until: float) -> Plan[Appended | None]:
     return entry.appended
 
 
-def _serve(log: Log) -> Plan[None]:
-    """Send one transaction of what waits, until it is known what became of it."""
+def _serve(log: Log, leader: Entry) -> Plan[None]:
+    """Send one transaction of what waits, until it is known what became of it, or who leads has no reason to stay."""
     known: list[Halt] = []
     before: Built | None = None
     tries = 0
@@ -105,7 +105,7 @@ def _serve(log: Log) -> Plan[None]:
         try:
             reply = yield from persist(TXN, built.request, now=log.ctx.now, until=until, on_unknown=unseen, strict=True)
         except Fault as fault:
-            if not (yield from _goes_on(log, built, fault)):
+            if not (yield from _goes_on(log, built, fault, leader)):
                 return
             continue
         if reply.succeeded:
@@ -147,7 +147,7 @@ def _unseen(built: Built) -> None:
     built.unseen += 1
 
 
-def _goes_on(log: Log, built: Built, fault: Fault) -> Plan[bool]:
+def _goes_on(log: Log, built: Built, fault: Fault, leader: Entry) -> Plan[bool]:
     """Whether to send on after a spell without an answer: evidence is sent as long as authority can come back.
 
     Also to an etcd that is full: it keeps leases alive, and a person can make room. What was surely not written is put together
@@ -165,8 +165,9 @@ def _goes_on(log: Log, built: Built, fault: Fault) -> Plan[bool]:
         begins = entry.intent and not (built.unseen and entry in built.entries)
         if begins or (entry.until is not None and now_s >= entry.until):
             fail(log, (entry,), fault)
-    if all(entry.settled for entry in waiting):
-        return False
+    over = leader.settled or (leader.until is not None and now_s >= leader.until)
+    if over or all(entry.settled for entry in waiting):
+        return False  # if anybody waits still, they lead now
     if full:
         yield Sleep(FULL_S)
     return True
