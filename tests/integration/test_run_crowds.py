@@ -303,6 +303,24 @@ def test_a_state_goes_with_its_step(keeper: Keeper) -> None:
         assert state.read() == Count(50)
 
 
+def test_a_commit_that_is_none(keeper: Keeper) -> None:
+    """What ``commit`` makes is no change, or of another run's state, or fails: the outcome lands alone, and who asked is told."""
+    with keeper.run("order", id="1", signer=None) as run, keeper.run("order", id="2", signer=None) as other:
+        foreign = other.checkpoint("count", Count)
+        bad: list[Callable[[Any], Any]] = [
+            lambda result: None,
+            lambda result: {"total": result},
+            lambda result: foreign.change(total=result),
+            lambda result: run.checkpoint("count", Count).change(nothing=result),
+        ]
+        for number, commit in enumerate(bad):
+            with pytest.raises(Misuse):
+                run.do(f"s{number}", lambda number=number: number, commit=commit)
+            assert run.do(f"s{number}", lambda: -1) == number
+        assert foreign.read() is None
+        assert run.checkpoint("count", Count).value is None
+
+
 def test_what_became_of_a_value_is_not_committed(keeper: Keeper) -> None:
     """A19: a state that the program changed in its own memory does not slip into the next change."""
     with keeper.run("order", id="1", signer=None) as run:

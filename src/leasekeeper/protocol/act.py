@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from leasekeeper.errors import Misuse, StaleToken, StopWork
+from leasekeeper.errors import Misuse, StaleToken, StopWork, shown
 from leasekeeper.protocol import outcome as outcomes
 from leasekeeper.protocol.append import Entry, Fenced, Unexpected, append, learn
-from leasekeeper.protocol.checkpoint import check_expected
+from leasekeeper.protocol.checkpoint import Change, check_expected
 from leasekeeper.protocol.conduct import Conduct, Gate, Invoke, Talk, Tell
 from leasekeeper.protocol.incarnation import check_room, draft, put
 from leasekeeper.protocol.late import leave_late
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leasekeeper.protocol.append import Log
-    from leasekeeper.protocol.checkpoint import Change
     from leasekeeper.protocol.head import Head
     from leasekeeper.protocol.incarnation import Calls, Incarnation, Spec
     from leasekeeper.protocol.pointer import Pointer
@@ -268,7 +267,7 @@ def record_outcome(
     """
     log = life.log
     told = outcomes.encode(result, spec.key)
-    change, refused = _change(calls, told)
+    change, refused = _change(log, calls, told)
 
     def made() -> Draft:
         record = b"null" if change is None else change.record
@@ -299,12 +298,15 @@ def record_outcome(
     return (yield from outcomes.value_of(life, receipt))
 
 
-def _change(calls: Calls, told: outcomes.Told) -> tuple[Change | None, Exception | None]:
+def _change(log: Log, calls: Calls, told: outcomes.Told) -> tuple[Change | None, Exception | None]:
     """The checkpoint's change that goes with a result, or why there is none."""
     if calls.checkpoint is None or told.text is None:
         return None, None
     try:
-        return calls.checkpoint(json.loads(told.text)), None
+        change = calls.checkpoint(json.loads(told.text))
+        if not isinstance(change, Change) or change.key != log.keys.checkpoint(change.name):
+            raise Misuse(f"commit returned {shown(change)}: expected the change() of a checkpoint of run {log.run}")
+        return change, None
     except Exception as error:  # noqa: BLE001 - it is raised once the outcome has landed
         return None, error
 
