@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from leasekeeper.runs.effect import Effect
 from leasekeeper.runs.run import Run
 from leasekeeper.testing import EtcdServer, failpoints
 from leasekeeper.testing.outside import records_of
+from tests.support import until
 
 
 class Unfinished(Exception):
@@ -117,3 +119,39 @@ def test_a_resolved_step_is_not_due_any_more(keeper: Keeper) -> None:
     with suppress(Unfinished), keeper.run("order", id="o-1", signer=None, alert=alerts.append):
         raise Unfinished
     assert [alert.step for alert in alerts] == ["b"]
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_a_worker_tells_what_is_due(keeper: Keeper, dies: bool) -> None:
+    """A25: a run in doubt of which nobody was told, for the hook failed or its owner died before, is opened to tell it; once."""
+    alerts: list[Alert] = []
+
+    def hook(alert: Alert) -> bool:
+        alerts.append(alert)
+        return dies or len(alerts) > 1
+
+    with failpoints.raise_at("alerted:send", OSError("struck"), on=keeper) if dies else nullcontext():
+        assert keeper.begin("order", id="o-1", signer=None)
+        worker = keeper.worker({"order": lambda run: run.do("a", doubtful())}, every=0.05, signer=None, alert=hook)
+        with worker:
+            until(lambda: told_of(keeper) == ["a"])
+            time.sleep(2.5)  # longer than a failed run is left alone
+    assert [alert.step for alert in alerts] == ["a", "a"]
+    assert told_of(keeper) == ["a"]
+
+
+def test_a_worker_tells_a_quarantine_that_is_due(keeper: Keeper) -> None:
+    """A25: the same of a run that was put aside."""
+    alerts: list[Alert] = []
+
+    def hook(alert: Alert) -> bool:
+        alerts.append(alert)
+        return len(alerts) > 1
+
+    def fails(run: Run) -> None:
+        raise RuntimeError
+
+    assert keeper.begin("order", id="o-1", signer=None)
+    with keeper.worker({"order": fails}, every=0.05, signer=None, restarts=1, alert=hook):
+        until(lambda: told_of(keeper) == [""])
+    assert [alert.kind for alert in alerts] == ["quarantined", "quarantined"]

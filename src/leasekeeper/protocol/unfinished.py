@@ -1,4 +1,8 @@
-"""Which runs are not finished and have no owner: what workers look through. A hint: who opens one sees how it stands."""
+"""Which runs are not finished and have no owner: what workers look through. A hint: who opens one sees how it stands.
+
+A run that waits for a person is left alone, once a person was told: whoever stopped it may have died before, or nobody could
+be told then. So it is opened as long as an alert is due, and opening it tells.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import halt as halts
 from leasekeeper.protocol import messages as m
 from leasekeeper.protocol import run_keys
-from leasekeeper.protocol.head import read_head
+from leasekeeper.protocol.head import Head, read_head
 from leasekeeper.protocol.keys import escape, prefix_end, unescape
 from leasekeeper.protocol.plan import TXN, Plan, persist
 from leasekeeper.protocol.run_keys import RunKeys, RunName
@@ -28,7 +32,8 @@ OWNED_MAX = 10_000
 LOOK_MAX = 5_000
 PROGRESS_S = 10.0
 
-# ``waits`` for somebody to go on; ``halted``: nothing may begin in it; ``stopped``: in doubt, put aside, or not to be read.
+# ``waits`` for somebody to go on; ``halted``: nothing may begin in it; ``stopped``: in doubt or put aside, and somebody knows
+# it; or not to be read.
 Standing = Literal["waits", "halted", "stopped", "finished"]
 # In a list of workflows: which one, and from which key on.
 Place = tuple[int, bytes | None]
@@ -83,17 +88,19 @@ def standing(ctx: Context, name: RunName, until: float) -> Plan[Standing]:
     reply = yield from persist(TXN, m.read_only((m.get(keys.head), halts.all_of(prefix))), now=ctx.now, until=until)
     kvs, stand = m.range_kvs(reply, 0), halts.halts(m.range_kvs(reply, 1), prefix)
     try:
-        status = read_head(kvs[0].value, keys.head.decode()).status if kvs else "quarantined"
+        head = read_head(kvs[0].value, keys.head.decode()) if kvs else Head(status="quarantined")
     except ILLEGIBLE:
         return "stopped"
-    if status != "running":
-        return "finished" if status == "finished" else "stopped"
+    if head.status == "finished":
+        return "finished"
+    if head.status != "running" and not head.due:
+        return "stopped"
     covered = halts.covering(stand, name.text) is not None or m.range_count(reply, 1) > len(stand)
     return "halted" if covered else "waits"
 
 
 def waits(ctx: Context, name: RunName, until: float) -> Plan[bool]:
-    """Whether a run waits for somebody to go on with it: neither finished nor stopped for a person, nor unreadable."""
+    """Whether a run waits for somebody to go on with it: not finished, nor stopped for a person who knows, nor unreadable."""
     found = yield from standing(ctx, name, until)
     return found in ("waits", "halted")
 
