@@ -22,7 +22,7 @@ from leasekeeper.runs.exported import read_exported
 from leasekeeper.testing import EtcdServer
 from tests.commands import Ended, call
 from tests.raw import RawEtcd
-from tests.told_runs import Hands, fine, finished, in_doubt, server_of
+from tests.told_runs import Boom, Hands, breaks, fine, finished, in_doubt, server_of
 
 RUN = "order/o-1"
 
@@ -264,6 +264,24 @@ def test_killed_between_any_two_calls(
     else:
         pytest.fail("it never came to its end")
     assert calls > 8
+
+
+def test_no_word_is_added_to_what_is_being_removed(cli: Any, keeper: Keeper, hands: Hands, exported: Any) -> None:
+    """A step that nobody knows the outcome of cannot be resolved any more once the tombstone of its run stands."""
+    with keeper.run("order", id="o-1", ttl=5) as run:
+        with pytest.raises(Boom):
+            run.do("charge", breaks)
+    file = exported()
+    core = keeper._core
+    plan = prune(core.ctx, RunKeys(core.ctx.keys, RunName("order", "o-1")), read_exported(file), core.until())
+    with pytest.raises(Killed):
+        core.run(stopped_after(plan, 4))
+    assert tomb(hands)
+    there = left(hands)
+    with pytest.raises(RunPruned):
+        keeper.resolve(RUN, "charge", applied=True, evidence="looked")
+    assert left(hands) == there
+    assert cli("runs", "prune", RUN, "--exported", file).code == 0
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["first delete", "last delete"])

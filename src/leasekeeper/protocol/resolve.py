@@ -19,8 +19,9 @@ from leasekeeper.protocol.limits import check_length
 from leasekeeper.protocol.outcome import joined
 from leasekeeper.protocol.plan import TXN, Fault, Kind, Plan, persist
 from leasekeeper.protocol.pointer import Pointer, read_pointer
+from leasekeeper.protocol.prune import pruned_up_to
 from leasekeeper.protocol.receipt import Draft, Writer, digest, json_of, read_receipt, text_of
-from leasekeeper.run_errors import SigningKeyMissing
+from leasekeeper.run_errors import RunPruned, SigningKeyMissing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,6 +60,7 @@ class _Seen:
     head_revision: int
     pointer: Pointer
     epoch: Epoch
+    tomb_revision: int
 
 
 def resolve(ctx: Context, keys: RunKeys, word: Word, until: float) -> Plan[Receipt]:
@@ -68,6 +70,7 @@ def resolve(ctx: Context, keys: RunKeys, word: Word, until: float) -> Plan[Recei
         ConfigError: there is no such run, or no such step.
         Misuse: there is nothing to resolve, or the run has an owner who may be about to do the step.
         SigningKeyMissing: the run's records are signed with another key, or with one, and there is none here.
+        RunPruned: it is being removed.
     """
     identity = yield from the_identity(ctx, until)
     for _ in range(TRIES_MAX):
@@ -80,16 +83,23 @@ def resolve(ctx: Context, keys: RunKeys, word: Word, until: float) -> Plan[Recei
 
 
 def _look(ctx: Context, keys: RunKeys, word: Word, until: float) -> Plan[_Seen]:
-    gets = [m.get(keys.head), m.get(ctx.keys.epoch)]
+    gets = [m.get(keys.head), m.get(ctx.keys.epoch), m.get(keys.tomb)]
     if word.step is not None:
         gets.append(m.get(keys.step(word.step)))
     reply = yield from persist(TXN, m.read_only(gets), now=ctx.now, until=until, strict=True)
-    heads, steps = m.range_kvs(reply, 0), m.range_kvs(reply, 2)
+    heads, tombs, steps = (m.range_kvs(reply, index) for index in (0, 2, 3))
     if not heads:
         raise ConfigError(field="run", value=keys.name.text, expected="a run that was begun; see: leasekeeper runs ls")
     head = read_head(heads[0].value, keys.head.decode())
-    pointer = read_pointer(steps[0] if steps else None)
-    return _Seen(head, heads[0].mod_revision, pointer, read_epoch(m.range_kvs(reply, 1)))
+    if pruned_up_to(tombs[0] if tombs else None) >= head.gen:
+        raise RunPruned(run=keys.name.text)
+    return _Seen(
+        head=head,
+        head_revision=heads[0].mod_revision,
+        pointer=read_pointer(steps[0] if steps else None),
+        epoch=read_epoch(m.range_kvs(reply, 1)),
+        tomb_revision=tombs[0].mod_revision if tombs else 0,
+    )
 
 
 def _check(keys: RunKeys, word: Word, seen: _Seen) -> None:
@@ -128,7 +138,7 @@ def _say(
     head = _turned(word)(seen.head).after(seq, digest(stored), at_ms, len(stored))
     puts = [m.put(keys.record(seq), stored), m.put(keys.head, head.stored())]
     compares = [_unchanged(keys.head, seen.head_revision), m.epoch_is(ctx.keys.epoch, seen.epoch)]
-    compares.append(m.absent(keys.record(seq)))
+    compares += [m.absent(keys.record(seq)), _unchanged(keys.tomb, seen.tomb_revision)]
     if word.step is not None:
         key = keys.step(word.step)
         compares.append(_unchanged(key, seen.pointer.mod_revision))
