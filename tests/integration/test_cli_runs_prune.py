@@ -268,9 +268,8 @@ def test_killed_between_any_two_calls(
 
 def test_no_word_is_added_to_what_is_being_removed(cli: Any, keeper: Keeper, hands: Hands, exported: Any) -> None:
     """A step that nobody knows the outcome of cannot be resolved any more once the tombstone of its run stands."""
-    with keeper.run("order", id="o-1", ttl=5) as run:
-        with pytest.raises(Boom):
-            run.do("charge", breaks)
+    with keeper.run("order", id="o-1", ttl=5) as run, pytest.raises(Boom):
+        run.do("charge", breaks)
     file = exported()
     core = keeper._core
     plan = prune(core.ctx, RunKeys(core.ctx.keys, RunName("order", "o-1")), read_exported(file), core.until())
