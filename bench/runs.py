@@ -175,13 +175,8 @@ def resumed(endpoint: str, recorded: int, rounds: int) -> list[Row]:
         keys = RunKeys(Keys("bench-resume"), RunName("bench", "long"))
 
         def by_hand() -> None:
-            start = keys.records
-            while True:
-                request = pb.RangeRequest(key=start, range_end=prefix_end(keys.records), limit=PAGE)
-                reply = raw.range(request, timeout=5.0)
-                if not reply.more:
-                    return
-                start = reply.kvs[-1].key + b"\0"
+            _read(raw, keys.records)
+            _read(raw, keys.steps)
 
         def opened() -> None:
             _leave(keeper, lambda run: None)
@@ -195,7 +190,7 @@ def resumed(endpoint: str, recorded: int, rounds: int) -> list[Row]:
 
         times = interleaved({"raw": by_hand, "open": opened, "all": replayed}, rounds, warm_up=1)
         peaks = _peaks(replayed)
-    about = f"beside {micros(times['raw'])} for its records by hand, in pages of {PAGE}"
+    about = f"beside {micros(times['raw'])} for its records, and where its steps stand, by hand, in pages of {PAGE}"
     return [
         Row(
             f"resuming a run of {recorded:,} recorded steps",
@@ -218,6 +213,16 @@ def resumed(endpoint: str, recorded: int, rounds: int) -> list[Row]:
             unit="MiB",
         ),
     ]
+
+
+def _read(raw: Raw, prefix: bytes) -> None:
+    """All below a prefix, in pages."""
+    start = prefix
+    while True:
+        reply = raw.range(pb.RangeRequest(key=start, range_end=prefix_end(prefix), limit=PAGE), timeout=5.0)
+        if not reply.more:
+            return
+        start = reply.kvs[-1].key + b"\0"
 
 
 def _leave(keeper: Keeper, work: Callable[[Run], None]) -> None:

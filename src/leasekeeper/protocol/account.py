@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from leasekeeper.protocol.log import Entry
     from leasekeeper.protocol.pointer import Pointer
+    from leasekeeper.protocol.receipt import Glance
     from leasekeeper.protocol.run_keys import RunKeys
     from leasekeeper.run_records import Receipt, StepState
 
@@ -43,6 +44,8 @@ class Stand(NamedTuple):
 
     def agrees(self, pointer: Pointer) -> bool:
         """Whether the step's own key says the same."""
+        if self.state == "done":  # by which intent and at which attempt, its outcome says
+            return (self.state, self.outcome) == (pointer.state, pointer.outcome)
         mine = (self.state, self.intent, self.outcome, self.attempts)
         return mine == (pointer.state, pointer.intent, pointer.outcome, pointer.attempts)
 
@@ -70,16 +73,18 @@ UNKNOWN = Stand()
 class Account:
     """The account of a run's records: as far as ``end``, the number and hash of the last one in it.
 
-    Several threads may add the same record: it counts once.
+    Of a step that is done it keeps the number of its outcome alone. Several threads may add the same record: it counts once.
     """
 
-    __slots__ = ("_checkpoints", "_head", "_steps", "end")
+    __slots__ = ("_checkpoints", "_done", "_head", "_steps", "end")
 
     def __init__(self, end: tuple[int, str] = (0, FIRST_PREV)) -> None:
         self.end = end
-        self._steps: dict[str, Stand] = {}
+        self._steps: dict[str, Stand | int] = {}
         self._checkpoints: dict[bytes, int] = {}
         self._head = Head()
+        # Outcomes that were only glanced at.
+        self._done = 0
 
     def __len__(self) -> int:
         """How many steps stand somewhere."""
@@ -91,13 +96,29 @@ class Account:
 
     def stand(self, step: str) -> Stand | None:
         """Where a step stands; None: nowhere, it was never begun."""
-        return self._steps.get(step)
+        stand = self._steps.get(step)
+        return Stand("done", outcome=stand, last=stand) if isinstance(stand, int) else stand
 
     def checkpoint(self, key: bytes) -> int:
         """The number of the record that a checkpoint, by its key, was last written with; 0: never."""
         return self._checkpoints.get(key, 0)
 
     # ------------------------------------------------------------ adding
+
+    def glanced(self, seq: int, plain: Glance) -> None:
+        """The next record, one that a glance at was enough; whoever adds it sets `end` in the end."""
+        kind, text, at_ms = plain
+        # A step's name is seldom more than its letters between quotes.
+        step = text[1:-1].decode() if b"\\" not in text else json.loads(text)
+        if kind == "outcome":
+            self._steps[step] = seq
+            self._done += 1
+        elif step not in self._steps:
+            self._steps[step] = Stand("intent", seq, 0, 1, at_ms, seq)
+        else:
+            self._moved(step, kind, seq, at_ms, None)
+        if self._head.doubts:
+            self._head = self._head.settled(step)
 
     def add(self, keys: RunKeys, receipt: Receipt) -> None:
         """The next record, read and checked."""
@@ -129,9 +150,11 @@ class Account:
 
     def _moved(self, step: str, kind: str, seq: int, at_ms: int, applied: object) -> None:
         now = self._steps.get(step, UNKNOWN)
-        after = now.after(kind, seq, at_ms, applied) if step else now
+        if not step or isinstance(now, int):
+            return  # a step that is done stays so
+        after = now.after(kind, seq, at_ms, applied)
         if after is not now:
-            self._steps[step] = after
+            self._steps[step] = after.outcome if after.state == "done" else after
 
     # ------------------------------------------------------------ right after all records were read
 
@@ -141,7 +164,7 @@ class Account:
         pairs: tuple[tuple[str, Any, Any], ...] = (
             ("the run is", head.status, mine.status),
             ("the steps in doubt are", head.doubts, mine.doubts),
-            ("so many steps are done:", head.done, mine.done),
+            ("so many steps are done:", head.done, mine.done + self._done),
             ("the generation is", head.gen, mine.gen),
         )
         told = next((each for each in pairs if each[1] != each[2]), None)

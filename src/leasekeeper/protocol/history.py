@@ -6,7 +6,7 @@ changed, removed or put in another's place since it was written is found before 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from leasekeeper.errors import ConfigError
 from leasekeeper.protocol import etcd_pb2 as pb
@@ -63,24 +63,30 @@ class Walk:
         found = yield from page(ctx, self._keys, self.seq + 1, until, limit=limit)
         if not found:
             raise self._broken("it is not there, and later ones were written")
-        size = 0
-        for seq, stored in found:
-            self._step(seq, stored)
-            size += len(stored)
+        self._take_in(found)
+        size = sum(len(stored) for _, stored in found)
         self._limit = max(1, min(PAGE_MAX, PAGE_BYTES * len(found) // size))
         return found
 
-    def _step(self, seq: int, stored: bytes) -> None:
+    def _take_in(self, found: Page) -> None:
+        hash_, expected = self.hash, self.seq + 1
+        for seq, stored in found:
+            if seq != expected or link(stored) != (hash_, seq):
+                self.seq = expected - 1
+                self._say_what_is_wrong(seq, stored)
+            if not stored.endswith(UNSIGNED):
+                self.signed_from = self.signed_from or seq
+            elif self.signed_from:
+                self.seq = seq - 1
+                raise self._broken("it is not signed, and those before it are")
+            hash_, expected = digest(stored), seq + 1
+        self.hash, self.seq = hash_, expected - 1
+
+    def _say_what_is_wrong(self, seq: int, stored: bytes) -> NoReturn:
         if seq != self.seq + 1:
             raise self._broken("it is not there, and later ones are")
-        if link(stored) != (self.hash, seq):
-            refuse_newer(stored, self._keys.record(seq).decode())
-            raise self._broken("it does not carry its number and the hash of the one before it")
-        if not stored.endswith(UNSIGNED):
-            self.signed_from = self.signed_from or seq
-        elif self.signed_from:
-            raise self._broken("it is not signed, and those before it are")
-        self.seq, self.hash = seq, digest(stored)
+        refuse_newer(stored, self._keys.record(seq).decode())
+        raise self._broken("it does not carry its number and the hash of the one before it")
 
     def _broken(self, why: str) -> CorruptState:
         where = self._keys.record(self.seq + 1).decode()

@@ -302,8 +302,7 @@ def _take_over(
     latest = audited.latest
     signed = bool(head.key_id or audited.signed_from)
     check_latest(latest, opening.signer, opening.ring, identity.uuid, signed=signed)
-    wrong = yield from out_of_step(ctx, keys, head, audited.account, until)
-    if wrong is not None:
+    if (wrong := (yield from out_of_step(ctx, keys, audited.account, until))) is not None:
         if (yield from _moved(ctx, keys, seen.head, until)):
             return None
         raise wrong

@@ -32,6 +32,8 @@ __all__ = [
     "Draft",
     "Writer",
     "digest",
+    "glance",
+    "is_whole",
     "json_of",
     "link",
     "plain",
@@ -165,6 +167,13 @@ def signed_part(stored: bytes) -> bytes:
     return stored[len(_OPEN) : end]
 
 
+def is_whole(stored: bytes) -> bool:
+    """Whether sealed bytes carry the hash of their body; without a look at what they say."""
+    end = stored.rfind(_HASH, max(0, len(stored) - _TAIL_MAX))
+    start = end + len(_HASH)
+    return end > 0 and digest(stored[len(_OPEN) : end]).encode() == stored[start : start + _HASH_LENGTH]
+
+
 _PREV = b'","prev":"'
 _SEQ = b'","seq":'
 
@@ -196,10 +205,9 @@ def step_text(stored: bytes) -> bytes:
 
 _AT = b'{"body":{"at":'
 _KIND = b',"kind":"'
-_UNSIGNED = b'","key":"","sig":""}'
 _CHECKPOINT = b'"checkpoint":{'
 # Of these records, which are nearly all, a glance tells all that follows from them.
-_PLAIN_KINDS = frozenset((b"intent", b"before", b"outcome"))
+_PLAIN_KINDS = {b"intent": "intent", b"before": "before", b"outcome": "outcome"}
 
 
 class Glance(NamedTuple):
@@ -215,17 +223,13 @@ def glance(stored: bytes) -> Glance | None:
 
     Only for records whose bytes are known to be what was sealed, as by the hash that the next one carries.
     """
-    start = stored.rfind(_KIND, 0, stored.rfind(_PREV)) + len(_KIND)
-    kind = stored[start : stored.find(b'"', start)]
-    if kind not in _PLAIN_KINDS or (kind == b"outcome" and _CHECKPOINT in stored):
+    prev = stored.rfind(_PREV)
+    start = stored.rfind(_KIND, 0, prev) + len(_KIND)
+    kind = _PLAIN_KINDS.get(stored[start : stored.find(b'"', start)])
+    if kind is None or (kind == "outcome" and _CHECKPOINT in stored) or not stored.startswith(_AT):
         return None
-    at = stored[len(_AT) : stored.find(b",", len(_AT), len(_AT) + 20)]
-    return Glance(kind.decode(), step_text(stored), int(at)) if at.isdigit() and stored.startswith(_AT) else None
-
-
-def is_signed(stored: bytes) -> bool:
-    """Whether a record carries a signature, by its last bytes."""
-    return not stored.endswith(_UNSIGNED)
+    step = stored[stored.find(_STEP, prev) + len(_STEP) : stored.rfind(_TOKEN)]
+    return Glance(kind, step, int(stored[len(_AT) : stored.find(b",", len(_AT))]))
 
 
 def signature_bytes(text: str) -> bytes:
