@@ -303,7 +303,7 @@ def _change(log: Log, calls: Calls, told: outcomes.Told) -> tuple[Change | None,
     if calls.checkpoint is None or told.text is None:
         return None, None
     try:
-        change = calls.checkpoint(json.loads(told.text))
+        change: object = calls.checkpoint(json.loads(told.text))
         if not isinstance(change, Change) or change.key != log.keys.checkpoint(change.name):
             raise Misuse(f"commit returned {shown(change)}: expected the change() of a checkpoint of run {log.run}")
         return change, None

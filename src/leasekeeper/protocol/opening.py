@@ -70,6 +70,7 @@ class Opening:
     ring: Keyring | None = None
     marks: Mapping[int, str] = field(default_factory=dict)
     budget: int = 10
+    adopt_unsigned: bool = False
 
 
 @dataclass(slots=True)
@@ -302,6 +303,8 @@ def _take_over(
     latest = audited.latest
     signed = bool(head.key_id or audited.signed_from)
     check_latest(latest, opening.signer, opening.ring, identity.uuid, signed=signed)
+    if not signed and opening.signer is not None and not opening.adopt_unsigned:
+        raise _unsigned(keys)
     if (wrong := (yield from out_of_step(ctx, keys, audited.account, until))) is not None:
         if (yield from _moved(ctx, keys, seen.head, until)):
             return None
@@ -324,6 +327,15 @@ def _take_over(
     if restarts > opening.budget:
         yield from append(log, _quarantined(log, restarts))
     return opened
+
+
+def _unsigned(keys: RunKeys) -> CorruptState:
+    why = "its records are not signed, and a key that signs is given"
+    return CorruptState(
+        f"run {keys.name} cannot be trusted: {why}; if it was begun without a key, open it once with adopt_unsigned=True",
+        where=keys.name.text,
+        why=why,
+    )
 
 
 def _moved(ctx: Context, keys: RunKeys, seen: pb.KeyValue, until: float) -> Plan[bool]:

@@ -19,6 +19,7 @@ key and the records do not say the same (`witness`), one of them was changed by 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from leasekeeper.protocol.act import READ_S, TRIES_MAX, act, adopt, holds, intend, observe
@@ -117,7 +118,8 @@ def _again(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer) -> Con
     if pointer.state == "conflict":
         receipt = yield Talk(record(log.ctx, log.keys, pointer.outcome, log.ctx.now() + READ_S), "find")
         raise Conflict(run=log.run, step=spec.key, receipt=receipt)
-    yield Talk(check_intent(log, spec.key, pointer, the_key(life, spec.key), log.ctx.now() + READ_S), "find")
+    said = yield Talk(check_intent(log, spec.key, pointer, the_key(life, spec.key), log.ctx.now() + READ_S), "find")
+    spec = as_it_was_sent(spec, said)
     seen, seen_s = yield from observe(life, spec, calls, pointer)
     verdict, why = _judge(life, spec, pointer, seen)
     if verdict is Verdict.STOP:
@@ -128,6 +130,19 @@ def _again(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer) -> Con
     alone = pointer.state == "cleared"
     pointer = yield from intend(life, spec, pointer, seen, alone=alone)
     return (yield from act(life, spec, calls, pointer, seen_s, alone=alone))
+
+
+def as_it_was_sent(spec: Spec, said: dict[str, Any]) -> Spec:
+    """The step as its callee was told of it: a key that was sent to one which forgets sooner, or at all, is as old as it is.
+
+    ``said`` is what the last intent records, empty where there is none.
+    """
+    if "dedupes" not in spec.helps or not said:
+        return spec
+    if "dedupes" not in str(said.get("helps")).split():
+        return replace(spec, helps=spec.helps - {"dedupes"})
+    sent_s = said.get("key_ttl_s")
+    return replace(spec, key_ttl_s=min(spec.key_ttl_s, float(sent_s))) if isinstance(sent_s, int) else spec
 
 
 def _judge(life: Incarnation, spec: Spec, pointer: Pointer, seen: Observed | None) -> tuple[Verdict, str]:

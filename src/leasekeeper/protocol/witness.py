@@ -78,9 +78,13 @@ def _read_on(log: Log, account: Account, until: float) -> Plan[None]:
             return
 
 
-def check_intent(log: Log, step: str, pointer: Pointer, idem: str, until: float) -> Plan[None]:
-    """CorruptState when a step that was begun is not what its intent says: arguments and idempotency key decide what is sent."""
+def check_intent(log: Log, step: str, pointer: Pointer, idem: str, until: float) -> Plan[dict[str, Any]]:
+    """What the last intent of a step says, empty where it has none.
+
+    CorruptState when the step's key says otherwise: arguments and idempotency key decide what is sent.
+    """
     told: tuple[Any, ...] = (pointer.args, idem, pointer.effect, pointer.attempts)
+    data: dict[str, Any] = {}
     if pointer.intent:  # else it was stopped before its first
         receipt = believed(log, (yield from record(log.ctx, log.keys, pointer.intent, until)))
         data = receipt.data
@@ -89,3 +93,4 @@ def check_intent(log: Log, step: str, pointer: Pointer, idem: str, until: float)
             raise corrupt(log.keys.record(pointer.intent), f"it is not the intent of step {step!r}")
     if told != (pointer.args, pointer.idem, pointer.effect, pointer.attempts):
         raise corrupt(log.keys.step(step), f"it is not what record {pointer.intent}, its intent, says")
+    return data

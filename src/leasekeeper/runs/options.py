@@ -45,6 +45,7 @@ class RunOptions:
     verify: Literal["always", "recorded"] = "always"
     signer: SigningKey | None = None
     trust: tuple[VerifyingKey, ...] = ()
+    adopt_unsigned: bool = False
     anchors: tuple[Anchor, ...] = ()
     durability: Literal["etcd", "drained"] = "etcd"
     blobs: Blobs | None = None
@@ -65,6 +66,8 @@ class Asked(TypedDict, total=False):
     ``verify``         whether replays ask postconditions again: ``always`` (default) or ``recorded``
     ``signer``         the key that signs the records: default ``env``, see `leasekeeper.runs.signer`; None: unsigned
     ``trust``          keys by which earlier lives may have signed
+    ``adopt_unsigned`` True: also a run that was begun without a key is taken over by one who signs, from there on signed;
+                       by default it is CorruptState, since somebody may have taken the signatures off
     ``anchors``        what remembers the head outside of etcd: `leasekeeper.runs.anchor`
     ``durability``     ``drained``: a step waits for the anchors before it acts; ``etcd`` (default): it does not
     ``blobs``          where large results are kept; default: in etcd, in pieces
@@ -81,6 +84,7 @@ class Asked(TypedDict, total=False):
     verify: Literal["always", "recorded"]
     signer: SigningKey | Literal["env"] | None
     trust: Sequence[VerifyingKey]
+    adopt_unsigned: bool
     anchors: Sequence[Anchor]
     durability: Literal["etcd", "drained"]
     blobs: Blobs | None
@@ -121,6 +125,7 @@ def options(workflow: str, *, id: str, **asked: Unpack[Asked]) -> RunOptions:  #
         verify=verify,
         signer=signer_from_env() if signer == "env" else signer,
         trust=tuple(asked.get("trust", ())),
+        adopt_unsigned=asked.get("adopt_unsigned", False) is True,
         anchors=anchors,
         durability=durability,
         blobs=asked.get("blobs"),
@@ -178,6 +183,7 @@ def opening(options: RunOptions, *, claim: str, lease_id: int, host: str, pid: i
         ring=ring(options),
         marks={},
         budget=options.restarts,
+        adopt_unsigned=options.adopt_unsigned,
     )
 
 
