@@ -35,7 +35,7 @@
         ├── SigningKeyMissing   the key that signs a run's records is not here
         ├── BlobMissing         the bytes of a recorded result are gone
         ├── RunRewound          records of a run are gone from etcd
-        ├── AnchorSkewed        an anchor remembers other records than etcd holds
+        ├── AnchorSkewed        a record's time cannot be right by an anchor's clock
         ├── RecordTooLarge      a record above its bound
         ├── RunTooLong          more records than a run may have
         ├── TransactionTooLarge more at once than etcd takes
