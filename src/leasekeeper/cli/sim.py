@@ -16,6 +16,7 @@ from leasekeeper.cli.text import plural
 
 if TYPE_CHECKING:
     from leasekeeper.testing.sim import Outcome, Setting, Tally
+    from leasekeeper.testing.sim.world import Workload
 
 SEED_MAX = 2**63 - 1
 # How often somebody who watches is told how far it is.
@@ -24,7 +25,7 @@ TELL_EVERY_S = 5.0
 
 # click's types are generic only from some release on, which is newer than our oldest.
 class OneOf(click.ParamType):  # type: ignore[type-arg]
-    """A name out of a table of the simulator's, which is loaded when one is given."""
+    """A name out of a table of the simulator's for the workload, which is loaded when one is given."""
 
     def __init__(self, table: str) -> None:
         self.name = table
@@ -34,7 +35,8 @@ class OneOf(click.ParamType):  # type: ignore[type-arg]
         """The name itself; every name there is, if it is none of them."""
         from leasekeeper.testing import sim
 
-        names = list(getattr(sim, self._table))
+        runs = ctx is not None and ctx.params.get("workload") == "runs"
+        names = list(getattr(sim, f"RUN_{self._table}" if runs else self._table))
         if value not in names:
             self.fail(f"{value!r}: expected one of {', '.join(names)}", param, ctx)
         return str(value)
@@ -67,6 +69,13 @@ class Replay(click.ParamType):  # type: ignore[type-arg]
 )
 @click.option("--replicas", type=click.IntRange(1, 50), default=5, metavar="N", help="Replicas in a world; default 5.")
 @click.option(
+    "--workload",
+    type=click.Choice(["leases", "runs"]),
+    default="leases",
+    is_eager=True,
+    help="What replicas are at: owning names and writing to a fenced resource, or going on with runs; default leases.",
+)
+@click.option(
     "--mix",
     type=OneOf("MIXES"),
     default=None,
@@ -90,6 +99,7 @@ def command(
     worlds: int,
     seconds: float,
     replicas: int,
+    workload: Workload,
     mix: str | None,
     without: str | None,
     replay: tuple[int, tuple[int, ...] | None] | None,
@@ -103,9 +113,10 @@ def command(
 
     if replay is not None:
         seed, only = replay
-        setting = Setting(seed, replicas=replicas, seconds=seconds, mix=mix, only=only)
+        setting = Setting(seed, replicas=replicas, seconds=seconds, mix=mix, only=only, workload=workload)
         return _replay(settings, setting, without)
-    return _search(settings, Setting(seed, replicas=replicas, seconds=seconds, mix=mix), worlds, without)
+    setting = Setting(seed, replicas=replicas, seconds=seconds, mix=mix, workload=workload)
+    return _search(settings, setting, worlds, without)
 
 
 def _replay(settings: Settings, setting: Setting, without: str | None) -> int:
@@ -155,6 +166,13 @@ class _Progress:
 
 
 def _summary(tally: Tally) -> str:
+    if counts := tally.counts:
+        return (
+            f"{plural(tally.worlds, 'world')}, no promise broken: {plural(tally.faults, 'fault')},"
+            f" {plural(tally.events, 'event')}, {counts['lives']} lives of runs, {plural(counts['finished'], 'run')}"
+            f" finished; {plural(counts['done'], 'step')} done by {plural(counts['calls'], 'call')}, {counts['applied']}"
+            f" applied, {counts['refused']} refused, {plural(counts['doubts'], 'doubt')}"
+        )
     return (
         f"{plural(tally.worlds, 'world')}, no promise broken: {plural(tally.faults, 'fault')}, {plural(tally.events, 'event')},"
         f" {plural(tally.owned, 'owner')}; {plural(tally.accepted, 'write')} accepted by the fenced resource,"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leasekeeper.testing.sim.batch import Tally, search
 from leasekeeper.testing.sim.report import report
-from leasekeeper.testing.sim.world import Setting
+from leasekeeper.testing.sim.world import Setting, Workload
 
 __all__ = ["simulate"]
 
@@ -17,6 +17,7 @@ def simulate(
     seconds: float = 60.0,
     mix: str | None = None,
     without: str | None = None,
+    workload: Workload = "leases",
 ) -> Tally:
     """Run simulated worlds of leasekeeper's own protocol, of which none may break a promise; what they came to.
 
@@ -25,14 +26,17 @@ def simulate(
         worlds: how many.
         replicas: in each world.
         seconds: of virtual time that each world lasts.
-        mix: which kinds of fault happen, by a name of `leasekeeper.testing.sim.MIXES`; by chance if none is given.
-        without: a guard to take out, by a name of `leasekeeper.testing.sim.GUARDS`, to see that it is missed.
+        mix: which kinds of fault happen, by a name of `leasekeeper.testing.sim.MIXES`, for runs of ``RUN_MIXES``; by chance if
+            none is given.
+        without: a guard to take out, by a name of `leasekeeper.testing.sim.GUARDS`, for runs of ``RUN_GUARDS``, to see that it
+            is missed.
+        workload: what the replicas are at: ``leases``, or ``runs``.
 
     Raises:
         AssertionError: a promise was broken; tells the story, and the command that shows the same world again.
     """
     __tracebackhide__ = True
-    tally, bad = search(Setting(seed, replicas, seconds, mix), worlds, without=without)
+    tally, bad = search(Setting(seed, replicas, seconds, mix, workload=workload), worlds, without=without)
     if bad is not None:
         raise AssertionError(report(bad, without))
     return tally

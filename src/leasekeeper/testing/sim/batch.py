@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from leasekeeper.errors import ConfigError
+from leasekeeper.testing.sim.runs.without import RUN_GUARDS
 from leasekeeper.testing.sim.runs.world import RunWorld
-from leasekeeper.testing.sim.without import GUARDS, taken_out
+from leasekeeper.testing.sim.without import GUARDS, Guard, taken_out
 from leasekeeper.testing.sim.world import World
 
 if TYPE_CHECKING:
@@ -18,13 +19,17 @@ if TYPE_CHECKING:
 __all__ = ["Tally", "run_world", "search"]
 
 WORLDS: dict[str, type[World]] = {"leases": World, "runs": RunWorld}
+GUARDS_OF: dict[str, dict[str, Guard]] = {"leases": GUARDS, "runs": RUN_GUARDS}
 # A world leaves much behind that refers to itself.
 COLLECT_EVERY = 16
 
 
 @dataclass(slots=True)
 class Tally:
-    """What worlds came to, added up. ``overlaps``: how often the twin without a fence went back to an older owner."""
+    """What worlds came to, added up. ``overlaps``: how often the twin without a fence went back to an older owner.
+
+    ``counts`` are those of runs: lives, runs finished, steps done, doubts, calls, alarms, and what was applied and refused.
+    """
 
     worlds: int = 0
     events: int = 0
@@ -33,6 +38,7 @@ class Tally:
     refused: int = 0
     overlaps: int = 0
     faults: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
 
     def add(self, outcome: Outcome) -> None:
         """Count one world in."""
@@ -43,16 +49,20 @@ class Tally:
         self.refused += outcome.refused
         self.overlaps += outcome.overlaps
         self.faults += len(outcome.faults)
+        for name, count in outcome.counts.items():
+            self.counts[name] = self.counts.get(name, 0) + count
 
 
 def run_world(setting: Setting, without: str | None = None) -> Outcome:
-    """The world of a setting, to its end or to its first violation; without one guard, if one is named (see `GUARDS`).
+    """The world of a setting, to its end or to its first violation; without one guard, if one is named.
 
-    A guard's absence shows best in worlds of its own mix of faults, so that is what they get unless the setting says.
+    Guards have their names in `GUARDS` or, for a world of runs, in `RUN_GUARDS`. A guard's absence shows best in worlds of its
+    own mix of faults, so that is what they get unless the setting says.
     """
-    if without is not None and without not in GUARDS:
-        raise ConfigError(field="without", value=without, expected=f"one of {', '.join(GUARDS)}")
-    guard = GUARDS[without] if without is not None else None
+    guards = GUARDS_OF[setting.workload]
+    if without is not None and without not in guards:
+        raise ConfigError(field="without", value=without, expected=f"one of {', '.join(guards)}")
+    guard = guards[without] if without is not None else None
     if guard is not None and setting.mix is None:
         setting = replace(setting, mix=guard.mix)
     with taken_out(guard):

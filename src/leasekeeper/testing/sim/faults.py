@@ -106,6 +106,7 @@ RUN_MIXES: dict[str, dict[str, int]] = {
     "clocks": {"wall": 4, "cut": 4, "sleep": 2, "freeze": 2, "crash-all": 2, "strike": 3, "halt": 2},
     "outages": {"restart": 4, "crash-all": 3, "halt": 3, "strike": 5, "outside-errs": 2, "wall": 1},
     "restores": {"restore": 3, "restore-careless": 1, "crash": 2, "strike": 3, "bump": 1},
+    "careless": {"restore-careless": 5, "crash": 1, "strike": 1},
     "tampered": {"head-back": 4, "strike": 3, "crash": 2, "cut": 1},
 }  # fmt: skip
 

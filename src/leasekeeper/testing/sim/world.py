@@ -110,7 +110,7 @@ class Outcome:
 class World:
     """The world of a setting. `run` it once."""
 
-    names = NAMES
+    names: tuple[str, ...] = NAMES
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting

@@ -16,6 +16,17 @@ if TYPE_CHECKING:
 
 __all__ = ["RunFortune"]
 
+# Every point that a conduct passes; the first ones are passed most, and matter most.
+TALKS = (
+    "intent", "outcome", "open", "raised", "in_doubt", "alerted", "finish", "checkpoint", "phase", "find", "before", "conflict",
+    "space", "drift", "late", "settle", "look",
+)  # fmt: skip
+CALLS = ("effect", "preflight", "verify", "anchor")
+NAMED = (
+    *("intent:reply", "effect:return", "outcome:send") * 3,
+    *(f"{name}:{side}" for name in TALKS for side in ("send", "reply")),
+    *(f"{name}:{side}" for name in CALLS for side in ("call", "return")),
+)
 POINTS = 14
 AWAY_S = 1.0
 
@@ -67,7 +78,8 @@ class RunFortune(Fortune):
     def _arm(self, fault: SimFault, freezes_s: float) -> None:
         replica = self._owner_or(fault)
         assert isinstance(replica, RunReplica)
-        replica.arm(int(fault.amount * POINTS), freezes_s)
+        at = NAMED[fault.target % len(NAMED)] if fault.target % 3 else ""
+        replica.arm(at, int(fault.amount * (3 if at else POINTS)), freezes_s)
 
     def _interrupt(self, fault: SimFault) -> None:
         for worker in self._owner_or(fault).workers:

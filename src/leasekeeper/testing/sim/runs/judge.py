@@ -48,6 +48,7 @@ class RunJudge:
         self._steps = {(script.run, key): step for script in scripts for key, step in script.steps.items()}
         self._arguments: dict[tuple[str, str], set[str]] = {}
         self._told = told
+        self._called: set[tuple[str, str, str, int]] = set()
         self.calls = self.alarms = 0
 
     # ------------------------------------------------------------ etcd
@@ -62,10 +63,19 @@ class RunJudge:
         """An outcome that has just landed tells of something that was applied."""
         run = "/".join(key[len(RUNS) :].decode().split("/")[:2])
         for name, step in self.books.of(run).steps.items():
+            if step.doubted:
+                self._check_doubt(run, name, *step.doubted)
+                step.doubted = None
             if step.state == "done" and not step.seen:
                 step.seen = True
                 if self._steps[run, name].policy.kind == "do" and not step.word:
                     self._check_value(run, name, step.value, "the record of it")
+
+    def _check_doubt(self, run: str, step: str, life: str, attempt: int, who: str) -> None:
+        """Who has begun a step for the first time, and has not called it, knows that it was not applied."""
+        first = list(self.books.of(run).step(step).begun) == [(life, 1)]
+        if first and attempt == 1 and (run, step, life, attempt) not in self._called:
+            raise Violation("doubt", f"{who} says that {step!r} of {run} is in doubt, and has never called it", (who,))
 
     def restored(self) -> None:
         """Etcd went back."""
@@ -85,6 +95,7 @@ class RunJudge:
             raise Violation("order", f"{request.who} calls {key!r} of {run} and has not recorded that it would", who)
         if step.state in ("in_doubt", "conflict") and self._leases.owns(request.hold):
             raise Violation("doubt", f"{request.who} calls {key!r} of {run}, which is {step.state}", who)
+        self._called.add((run, key, request.life, request.attempt))
         if request.step.policy.kind == "do":
             self._check_call(request, step.keys, age_s)
 
@@ -119,7 +130,9 @@ class RunJudge:
         """A step has returned a value."""
         if plan.policy.kind == "memo":
             if value not in self._outside.of(run, plan.key).answers:
-                raise Violation("results", f"{who} was given {value!r} for {plan.key!r} of {run}: nobody said so", (who,))
+                raise Violation(
+                    "results", f"{who} was given {value!r} for {plan.key!r} of {run}: nobody said so", (who,)
+                )
             return
         self._check_value(run, plan.key, value, who)
         if value["argument"] not in (argument, STRANGER) and not self.books.of(run).forgotten:
@@ -137,8 +150,8 @@ class RunJudge:
         self.alarms += 1
         who = hold.process.name
         self._told(who, f"{run}: {alarm.kind} {alarm.step}: {'told' if heard else 'nobody hears it'}")
-        head = self.books.head(run)
-        if alarm.kind in ("in_doubt", "quarantined") and head is not None and not head.due and self._leases.owns(hold):
+        book = self.books.of(run)
+        if alarm.kind in ("in_doubt", "quarantined") and alarm.step in book.told and self._leases.owns(hold):
             raise Violation("alerts", f"{who} tells of {alarm.kind} of {run} once more", (who,))
 
     def life_over(self, life: Incarnation, who: str) -> None:

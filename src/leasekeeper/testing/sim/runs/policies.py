@@ -52,8 +52,8 @@ class Policy:
 POLICIES = (
     Policy("bare"),
     Policy("once", frozenset({"at_most_once"}), "eventual"),
-    Policy("keyed", frozenset({"dedupes"}), key_ttl_s=3600.0),
-    Policy("forgetful", frozenset({"dedupes"}), "eventual", verifies=True, key_ttl_s=15.0, way_s=0.5),
+    Policy("keyed", frozenset({"dedupes"}), "eventual", key_ttl_s=3600.0),
+    Policy("forgetful", frozenset({"dedupes"}), verifies=True, key_ttl_s=15.0, way_s=0.5),
     Policy("probed", frozenset({"probe"}), "strong", verifies=True, way_s=0.3, need_s=0.4),
     Policy("fenced", frozenset({"fences"}), "strong"),
     Policy(

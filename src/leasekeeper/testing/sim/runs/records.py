@@ -47,6 +47,8 @@ class Step:
     word: bool = False
     doubts: int = 0
     seen: bool = False
+    # Who has just said that it is in doubt: life, attempts, and name.
+    doubted: tuple[str, int, str] | None = None
 
 
 @dataclass(slots=True)
@@ -62,7 +64,8 @@ class Book:
     nonces: set[str] = field(default_factory=set)
     counts: dict[str, int] = field(default_factory=dict)
     written: dict[str, int] = field(default_factory=dict)
-    alerted: int = 0
+    # The steps in doubt of which somebody was told, and that is recorded; empty text for the run itself.
+    told: set[str] = field(default_factory=set)
     tampered: bool = False
     # Etcd went back behind records of this run.
     forgotten: bool = False
@@ -103,6 +106,7 @@ class Books:
         elif key.startswith(HALTS):
             scope = unescape(key[len(HALTS) :].decode())
             (self._halts.discard if event.deleted else self._halts.add)(scope)
+            self._told("etcd", f"{scope} is {'not halted any more' if event.deleted else 'halted'}")
 
     def halted(self, run: str) -> bool:
         """Whether a halt covers a run."""
@@ -139,7 +143,7 @@ class Books:
                 self._take(book, run, kv.value, checked=False)
             was = before[run]
             book.forgotten = was.forgotten or (was.seq, was.hash) != (book.seq, book.hash)
-            book.tampered, book.alerted = was.tampered, was.alerted
+            book.tampered = was.tampered
             for key, step in was.steps.items():
                 book.step(key).keys |= step.keys if not self.anew else set()
                 book.step(key).begun |= step.begun
@@ -160,7 +164,9 @@ class Books:
             if event.kv.version != 1 and not book.tampered:
                 raise Violation("records", f"a record of {run} was written over: {rest}", ())
             if event.kv.version != 1:
-                raise Violation("records", f"a record of {run} was written over where its head had gone back: {rest}", ())
+                raise Violation(
+                    "records", f"a record of {run} was written over where its head had gone back: {rest}", ()
+                )
             self._take(book, run, event.kv.value, checked=True)
         elif rest == "head":
             book.heads.append(event.kv.value)
@@ -211,6 +217,10 @@ class Books:
         kind, data, who = body["kind"], body["data"], body["holder"]
         if book.counts.get("finished") and kind not in AFTER_THE_END and checked:
             raise Violation("order", f"{who} wrote {kind} to {run}, which is finished", (who,))
+        if kind in ("in_doubt", "quarantined"):
+            book.told.discard(body["step"])
+        elif kind == "alerted":
+            book.told.add(body["step"])
         if not body["step"]:
             self._of_state(book, run, kind, data, who)
             return
@@ -249,15 +259,13 @@ class Books:
         elif kind == "in_doubt":
             step.state = "in_doubt"
             step.doubts += 1
+            step.doubted = body["life"], len(step.begun), who
         elif data["applied"] is False:
             step.state = "cleared"
 
     def _of_state(self, book: Book, run: str, kind: str, data: dict[str, Any], who: str) -> None:
         """Checkpoints and phases count on by one."""
-        if kind == "outcome":
-            told = data.get("checkpoint")
-        else:
-            told = data if kind in ("checkpoint", "phase") else None
+        told = data if kind in ("checkpoint", "phase") else data.get("checkpoint") if kind == "outcome" else None
         if told is None:
             return
         name = told["name"]

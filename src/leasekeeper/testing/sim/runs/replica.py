@@ -42,8 +42,9 @@ class RunReplica(Replica):
         super().__init__(world, number, timing, incarnation)
         numbers = world.numbers
         self.keeper.ctx.new_nonce = lambda: f"{next(numbers):032x}"
-        # Armed by a fault: how many points are left until it strikes, and for how long it stands still then (0: it is killed).
-        self._strike: tuple[int, float] | None = None
+        # Armed by a fault: at which point it strikes (empty: any), how many such points are left until it does, and for how
+        # long the process stands still then (0: it is killed).
+        self._strike: tuple[str, int, float] | None = None
         # A replica in five is of another release, which asks for something else; whoever is refused for it is rolled back.
         self._other = number == 1
         self._rolled_back: set[str] = set()
@@ -63,9 +64,9 @@ class RunReplica(Replica):
         """The other release, from now on, for this run."""
         self._rolled_back ^= {run}
 
-    def arm(self, points: int, freezes_s: float) -> None:
-        """Have it struck when it has passed so many points."""
-        self._strike = points, freezes_s
+    def arm(self, at: str, points: int, freezes_s: float) -> None:
+        """Have it struck at a point, the next one of that name or, if ``at`` is empty, of any, when so many more have passed."""
+        self._strike = at, points, freezes_s
 
     def disarm(self) -> None:
         """It is spared."""
@@ -73,11 +74,11 @@ class RunReplica(Replica):
 
     def passing(self, point: str) -> None:
         """A conduct passes a point."""
-        if self._strike is None:
+        if self._strike is None or self._strike[0] not in ("", point):
             return
-        points, freezes_s = self._strike
+        at, points, freezes_s = self._strike
         if points > 0:
-            self._strike = points - 1, freezes_s
+            self._strike = at, points - 1, freezes_s
         elif not freezes_s:
             self._strike = None
             self.world.tell(self.name, f"is killed at {point}")
@@ -136,19 +137,16 @@ class RunWorker(Worker):
         """As a worker does: through what is unfinished and free."""
         self._looking = True
         replica = self.replica
-        plan = self._looking_through(replica.process.chance.choice(("w0", "w1")))
-        replica.keeper.run(plan, self._looked)
+        replica.keeper.run(self._looking_through(), self._looked)
 
-    def _looking_through(self, workflow: str) -> Any:
+    def _looking_through(self) -> Any:
         replica = self.replica
         ctx, until = replica.keeper.ctx, replica.process.now() + LOOK_S
-        names, _ = yield from unfinished.page(ctx, workflow, None, until)
+        names, _ = yield from unfinished.look(ctx, ("w0", "w1"), unfinished.BEGINNING, until)
         if not names:
             return None
         name = replica.process.chance.choice(names)
-        if not (yield from unfinished.waits(ctx, name, until)):
-            return None
-        return name
+        return name if (yield from unfinished.standing(ctx, name, until)) == "waits" else None
 
     def _looked(self, name: Any, _: BaseException | None) -> None:
         self._looking = False
