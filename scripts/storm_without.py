@@ -125,7 +125,7 @@ GUARDS = {
         "leasekeeper/protocol/transaction.py",
         "    return m.epoch_is(log.ctx.keys.epoch, log.epoch)\n",
         f"    return {ALWAYS}\n",
-        ("restore", "late-replies"),
+        ("epoch-raised",),
         ("and epoch",),
         "runs",
         1,

@@ -30,6 +30,7 @@ FAULTS = (
 # Those that only one workload has; `restore-unraised` strikes only where it is asked for.
 LEASE_FAULTS = ("restore-unraised",)
 RUNS_FAULTS = (
+    "epoch-raised",
     *("late-requests", "late-replies", "lost-replies", "fails-after", "fails", "outage", "old-reads"),
     *("halt-all", "halt-some"),
 )

@@ -236,6 +236,10 @@ def _restore(stage: Stage, _: Blow, *, raised: bool = True) -> Hit:
     return Hit("etcd", tokens=tokens, detail=f"the epoch is {number}")
 
 
+def _epoch_raised(stage: Stage, _: Blow) -> Hit:
+    return Hit("etcd", detail=f"the epoch is {stage.operator.raise_epoch(1)}")
+
+
 FAULTS: dict[str, Strike] = {
     "kill": _to_replica(_kill),
     "freeze": _to_replica(_freeze),
@@ -261,6 +265,7 @@ FAULTS: dict[str, Strike] = {
     "no-space": _no_space,
     "restore": _restore,
     "restore-unraised": partial(_restore, raised=False),
+    "epoch-raised": _epoch_raised,
     **{kind.name: lambda stage, blow: stage.strike_world(blow) for kind in KINDS.values() if kind.lane == "world"},
 }
 

@@ -76,6 +76,14 @@ _ALL = (
         workloads=("lease",),
         by_name=True,
     ),
+    Kind(
+        "epoch-raised",
+        "cluster",
+        (),
+        "an operator raises the epoch while everybody works",
+        most=2,
+        workloads=("runs",),
+    ),
     *(
         Kind(name, "world", lasts, about, workloads=("runs",))
         for name, lasts, about in (
