@@ -470,3 +470,20 @@ def test_eight_who_begin_one_run(etcd: EtcdServer, namespace: str, raw: RawEtcd)
     finally:
         for each in keepers:
             each.close()
+
+
+def test_who_comes_late_opens_nothing(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch, raw: RawEtcd, namespace: str
+) -> None:
+    """A run that somebody else has begun between the look and the lease gets no further life by `begin`; its lease is free."""
+    acquire = keeper.try_acquire
+
+    def late(name: str, **more: Any) -> Any:
+        monkeypatch.setattr(keeper, "try_acquire", acquire)
+        assert keeper.begin("order", id="1", ttl=5)
+        return acquire(name, **more)
+
+    monkeypatch.setattr(keeper, "try_acquire", late)
+    assert not keeper.begin("order", id="1", ttl=5)
+    assert kinds(raw, namespace, "order/1") == ["opened"]
+    assert raw.claims(namespace) == []
