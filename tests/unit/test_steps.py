@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leasekeeper.protocol.conduct import Gate
 from leasekeeper.protocol.pointer import Pointer, read_pointer
 from leasekeeper.protocol.resolve import Word, resolve
 from leasekeeper.run_errors import ArgumentsChanged, Conflict, Drift, InDoubt, NotApplied, StepBusy
@@ -356,6 +358,52 @@ def test_what_is_in_doubt_is_not_called_before_somebody_has_said(name: str) -> N
         life.step(works.spec("s"), calls)
     assert len(asked) == 2
     assert asked[0] == asked[1]
+
+
+class SlowGate(Life):
+    """A life that waits at the gate, for authority that is missing meanwhile, until something else has happened."""
+
+    meanwhile: Callable[[], object] = staticmethod(lambda: None)
+
+    def _perform(self, operation: Any) -> Any:
+        if isinstance(operation, Gate):
+            self.meanwhile()
+        return super()._perform(operation)
+
+
+def test_a_key_that_grows_too_old_at_the_gate_is_not_sent() -> None:
+    """B11: young enough when it was decided on, and not any more when the gate passes: the callee may have forgotten it."""
+    works, outside = BY_NAME["dedupes"], Outside(dedupes=True)
+    life = Life(crash=Crash(1, "after"))
+    with pytest.raises(Crashed):
+        attempt(life, works, outside)
+    life.end()
+    slow = SlowGate(life.world)
+    slow.meanwhile = lambda: wall.__setitem__(0, 2 * 86400.0)
+    wall, clock = [0.0], slow.owner.log.ctx.wall
+    slow.owner.log.ctx.wall = lambda: clock() + wall[0]
+    with pytest.raises(InDoubt):
+        attempt(slow, works, outside)
+    assert len(outside.requests) == 1
+
+
+def test_a_world_that_is_not_sure_any_more_at_the_gate_is_not_believed() -> None:
+    """B11: the preflight has said that it was not applied, has grown old at the gate, and cannot tell when it is asked anew."""
+    works, outside = BY_NAME["probe"], Outside()
+    life = Life(crash=Crash(2, "before"))
+    with pytest.raises(Crashed):
+        attempt(life, works, outside)
+    life.end()
+    slow = SlowGate(life.world)
+    calls = works.calls(outside)
+    answers = [False, None]
+    object.__setattr__(calls, "preflight", lambda pointer: Observed(None, applied=answers.pop(0)))
+    now, passed = slow.owner.log.ctx.now, [0.0]
+    slow.owner.log.ctx.now = lambda: now() + passed[0]
+    slow.meanwhile = lambda: passed.__setitem__(0, 9.0)
+    with pytest.raises(InDoubt):
+        slow.step(works.spec("s"), calls)
+    assert outside.requests == []
 
 
 def test_one_step_at_a_time_under_one_key() -> None:

@@ -9,6 +9,7 @@ Rules, each a function of its own so that it can be examined, and replaced in a 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from leasekeeper.errors import Misuse, StaleToken, StopWork, shown
@@ -16,6 +17,7 @@ from leasekeeper.protocol import outcome as outcomes
 from leasekeeper.protocol.append import Entry, Fenced, Unexpected, append, learn
 from leasekeeper.protocol.checkpoint import Change, check_expected
 from leasekeeper.protocol.conduct import Conduct, Gate, Invoke, Talk, Tell
+from leasekeeper.protocol.doubt import Verdict
 from leasekeeper.protocol.incarnation import check_room, draft, put
 from leasekeeper.protocol.late import leave_late
 from leasekeeper.protocol.limits import check_space, space
@@ -110,13 +112,31 @@ def intend(life: Incarnation, spec: Spec, pointer: Pointer, seen: Observed | Non
     return outcomes.moved(pointer.begun(appended.seq), appended.revision)
 
 
-def act(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen_s: float, *, alone: bool) -> Conduct[Any]:
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Why a step may be called once more: what the preflight saw, and what `judge` makes of that at any later moment."""
+
+    seen: Observed | None
+    judge: Callable[[Observed | None], tuple[Verdict, str]]
+
+
+def act(
+    life: Incarnation,
+    spec: Spec,
+    calls: Calls,
+    pointer: Pointer,
+    seen_s: float,
+    *,
+    alone: bool,
+    again: Again | None = None,
+) -> Conduct[Any]:
     """The gate, the call, the postcondition, the outcome; the intent is recorded.
 
-    ``alone``: surely no earlier attempt was applied. Otherwise that this one was not says nothing of the step.
+    ``alone``: surely no earlier attempt was applied. Otherwise that this one was not says nothing of the step, and ``again`` is
+    why it may be called.
     """
     now = life.log.ctx.now
-    seen_s, applied = yield from _ready(life, spec, calls, pointer, seen_s, alone=alone)
+    seen_s, applied = yield from _ready(life, spec, calls, pointer, seen_s, alone=alone, again=again)
     if applied is not None:
         return (yield from adopt(life, spec, calls, pointer, applied))
     handle = calls.handle(pointer)
@@ -155,7 +175,7 @@ def adopt(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen: O
 
 
 def _ready(
-    life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen_s: float, *, alone: bool
+    life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen_s: float, *, alone: bool, again: Again | None
 ) -> Conduct[tuple[float, Observed | None]]:
     """Until the call may be made; see `_come_to_the_gate`.
 
@@ -164,7 +184,7 @@ def _ready(
     try:
         if life.drained and life.anchor is not None:
             yield Invoke(life.anchor, "anchor")
-        return (yield from _come_to_the_gate(life, spec, calls, pointer, seen_s))
+        return (yield from _come_to_the_gate(life, spec, calls, pointer, seen_s, again))
     except (Conflict, StopWork, GeneratorExit):
         raise  # it is recorded; or nothing can be any more
     except BaseException as error:  # also Ctrl-C, and a cancelled task that has waited here for its lease
@@ -173,16 +193,21 @@ def _ready(
 
 
 def _come_to_the_gate(
-    life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen_s: float
+    life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer, seen_s: float, again: Again | None
 ) -> Conduct[tuple[float, Observed | None]]:
     """Until authority is proven and the preflight, if there is one, is fresh: when it was asked.
 
     And what it saw, if it sees by now that an earlier attempt was applied, which arrived late: then there is nothing to call.
     """
     now = life.log.ctx.now
+    seen = again.seen if again is not None else None
     for _ in range(PREFLIGHTS_MAX):
         yield Gate(spec.need_s)
         if calls.preflight is None or fresh(now() - seen_s, spec.preflight_max_age_s):
+            # The gate may have taken its time: a key has grown older meanwhile, and the world may not be sure any more.
+            verdict, why = again.judge(seen) if again is not None else (Verdict.CALL, "")
+            if verdict is Verdict.STOP:
+                raise (yield from doubt(life, spec, pointer, why))
             return seen_s, None
         seen, seen_s = yield from observe(life, spec, calls, pointer)
         if seen is not None and seen.applied:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from leasekeeper.protocol.act import READ_S, TRIES_MAX, act, adopt, holds, intend, observe
+from leasekeeper.protocol.act import READ_S, TRIES_MAX, Again, act, adopt, holds, intend, observe
 from leasekeeper.protocol.append import Unexpected
 from leasekeeper.protocol.conduct import Conduct, Talk, Tell
 from leasekeeper.protocol.doubt import Verdict, decide
@@ -127,9 +127,10 @@ def _again(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer) -> Con
     if verdict is Verdict.ADOPT:
         assert seen is not None
         return (yield from adopt(life, spec, calls, pointer, seen))
-    alone = pointer.state == "cleared"
+    alone, found = pointer.state == "cleared", pointer
     pointer = yield from intend(life, spec, pointer, seen, alone=alone)
-    return (yield from act(life, spec, calls, pointer, seen_s, alone=alone))
+    again = None if alone else Again(seen, lambda seen: _judge(life, spec, found, seen))
+    return (yield from act(life, spec, calls, pointer, seen_s, alone=alone, again=again))
 
 
 def as_it_was_sent(spec: Spec, said: dict[str, Any]) -> Spec:
