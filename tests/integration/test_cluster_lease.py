@@ -117,7 +117,7 @@ def test_two_of_three_stop(cluster: EtcdCluster, namespace: str, share: float) -
 
 @pytest.mark.slow
 def test_a_frozen_leader_costs_no_lease(cluster: EtcdCluster, namespace: str) -> None:
-    """DESIGN 4.2: the leader is frozen for 9 s with a TTL of 4 s; beats move on to another member and no lease is lost."""
+    """The leader is frozen for 9 s with a TTL of 4 s; beats move on to another member and no lease is lost."""
     leader = cluster.wait_leader()
     with keeper_at(first(cluster, leader), namespace) as keeper:
         leases = [keeper.acquire(f"n{number}") for number in range(5)]

@@ -111,7 +111,7 @@ def test_an_export_holds_what_etcd_holds(keeper: Keeper, raw: RawEtcd, run_keys:
 
 
 def test_an_export_rebuilds_the_state_byte_by_byte(keeper: Keeper, raw: RawEtcd, run_keys: RunKeys) -> None:
-    """Replayed from the records alone: checkpoints and phases are etcd's very bytes, steps and status the same."""
+    """B14: replayed from the records alone: checkpoints and phases are etcd's very bytes, steps and status the same."""
     story(keeper)
     data = exported(keeper, run_keys)
     receipts: list[Any] = []

@@ -49,7 +49,7 @@ def anchor(tmp_path: Path) -> FileAnchor:
 def test_a_run_that_was_set_back_waits_for_an_operator(
     keeper: Keeper, raw: RawEtcd, namespace: str, anchor: FileAnchor
 ) -> None:
-    """Etcd as an earlier backup had it: RunRewound with both numbers; once accepted, by a record, the run goes on; RUNS.md."""
+    """Etcd as an earlier backup had it: RunRewound with both numbers; once accepted, by a record, the run goes on."""
     begin(keeper, anchor, 1)
     prefix = f"leasekeeper/{namespace}/run/"
     before = saved(raw, prefix)

@@ -155,7 +155,7 @@ def test_arguments_and_key_of_a_step_are_those_of_its_intent(world: World, keepe
 
 
 def test_a_key_does_not_become_younger(world: World, keeper: Keeper) -> None:
-    """RUNS.md: how old an idempotency key is, the record of its first intent tells as well; forged younger, it is InDoubt."""
+    """A18: how old an idempotency key is, the record of its first intent tells as well; forged younger, it is InDoubt."""
     calls: list[str] = []
 
     @effect(dedupes=True, key_ttl="1s")

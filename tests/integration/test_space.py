@@ -14,7 +14,7 @@ QUOTA = 16 * MIB
 
 
 def test_a_real_member_tells_how_full_it_is(namespace: str) -> None:
-    """RUNS.md: A fresh member has room; where the operator allows no more than is used already, no step is begun."""
+    """A fresh member has room; where the operator allows no more than is used already, no step is begun."""
     with EtcdServer(fsync=False, quota_bytes=QUOTA) as own, Keeper(own.endpoint, namespace=namespace) as keeper:
         core = keeper._core
         before = core.run(space(core.ctx, None, core.until(10.0)))

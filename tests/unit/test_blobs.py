@@ -88,7 +88,7 @@ def test_what_was_never_put_is_missing(store: BlobStore) -> None:
 
 
 def test_nothing_above_the_bound_is_kept(store: BlobStore) -> None:
-    """RUNS.md: One byte above 8 MiB is refused with both sizes, before anything is written."""
+    """One byte above 8 MiB is refused with both sizes, before anything is written."""
     data = bytes(VALUE_MAX + 1)
     with pytest.raises(RecordTooLarge) as refused:
         store.put(digest_of(data), data)

@@ -134,7 +134,7 @@ each_error = pytest.mark.parametrize("error", FULL, ids=lambda error: type(error
 
 
 def test_the_tree_says_who_must_act() -> None:
-    """DESIGN §6: stop, wait, fix; each error has exactly one of these answers."""
+    """Stop, wait, fix; each error has exactly one of these answers."""
     branches = {
         StopWork: {LeaseLost, StaleToken, RunHalted, InDoubt, Quarantined},
         TryLater: {

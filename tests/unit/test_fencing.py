@@ -21,7 +21,7 @@ from leasekeeper.fencing import (
 
 
 def test_with_epoch_zero_a_token_is_the_create_revision() -> None:
-    """DESIGN §5: as long as nothing was ever restored, an observer needs no arithmetic."""
+    """As long as nothing was ever restored, an observer needs no arithmetic."""
     assert make_token(0, 42) == 42
 
 

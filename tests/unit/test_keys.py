@@ -53,7 +53,7 @@ def stored(**changes: Any) -> bytes:
 
 
 def test_keys_are_spelled_as_documented() -> None:
-    """DESIGN §5: everything lives under leasekeeper/<namespace>/, and an operator can type it."""
+    """Everything lives under leasekeeper/<namespace>/, and an operator can type it."""
     assert KEYS.epoch == b"leasekeeper/default/epoch"
     assert KEYS.queue("rotate-certs") == b"leasekeeper/default/lease/rotate-certs/"
     assert KEYS.claim("rotate-certs", 0x1F) == b"leasekeeper/default/lease/rotate-certs/1f"

@@ -39,7 +39,7 @@ def answered(reply: pb.StatusResponse | Fault, quota: int | None = None) -> Spac
     ids=["inline", "value"],
 )
 def test_sizes(check: Callable[[str, int], None], most: int) -> None:
-    """RUNS.md: 64 KiB a record and 8 MiB a value pass; one byte more is refused, with what it is and both sizes."""
+    """64 KiB a record and 8 MiB a value pass; one byte more is refused, with what it is and both sizes."""
     check("the result of charge", most)
     with pytest.raises(RecordTooLarge, match="the result of charge") as refused:
         check("the result of charge", most + 1)
@@ -47,7 +47,7 @@ def test_sizes(check: Callable[[str, int], None], most: int) -> None:
 
 
 def test_a_run_is_at_most_ten_thousand_records_long() -> None:
-    """RUNS.md: The 10,000th record passes, the next does not; whoever needs room for two is told one record earlier."""
+    """The 10,000th record passes, the next does not; whoever needs room for two is told one record earlier."""
     check_length("order/1", 9_999)
     with pytest.raises(RunTooLong, match="order/1") as refused:
         check_length("order/1", 10_000)
@@ -58,7 +58,7 @@ def test_a_run_is_at_most_ten_thousand_records_long() -> None:
 
 
 def test_a_transaction_is_measured_as_it_is_sent() -> None:
-    """RUNS.md: 512 KiB at once, with compares and keys counted; etcd's own bound is never the one that is hit."""
+    """512 KiB at once, with compares and keys counted; etcd's own bound is never the one that is hit."""
 
     def of(size: int) -> pb.TxnRequest:
         return pb.TxnRequest(compare=[m.absent(b"k")], success=[m.put(b"k", b"x" * size)])
@@ -73,7 +73,7 @@ def test_a_transaction_is_measured_as_it_is_sent() -> None:
 
 @pytest.mark.parametrize("used", [0, 799, 800, 1000, 2000])
 def test_the_last_fifth_is_for_outcomes(used: int) -> None:
-    """RUNS.md: From 80 % of the quota on no step is begun, and the error names both numbers."""
+    """From 80 % of the quota on no step is begun, and the error names both numbers."""
     if used < 800:
         check_space(Space(used, 1000))
         return

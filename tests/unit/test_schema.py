@@ -96,7 +96,7 @@ def sealed(**changed: Any) -> bytes:
 
 
 def test_what_is_stored_is_read_back() -> None:
-    """B17: the envelope has the fields that KEYS and RUNS name, its digest covers all others, and the state comes back."""
+    """B17: the envelope has just the fields of its format, its digest covers all others, and the state comes back."""
     fields = json.loads(FIRST)
     digest = fields.pop("digest")
     assert fields == {

@@ -139,7 +139,7 @@ def test_two_crashes_at_every_two_points(name: str) -> None:
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(KINDS), st.lists(st.builds(Crash, st.integers(0, 9), st.sampled_from(WAYS)), max_size=8))
 def test_any_row_of_crashes(works: Works, crashes: list[Crash]) -> None:
-    """A24: any row of crashes."""
+    """A13, A24: any row of crashes, each at any point, ends in one effect or in doubt."""
     live_through(works, crashes)
 
 
@@ -372,7 +372,7 @@ class SlowGate(Life):
 
 
 def test_a_key_that_grows_too_old_at_the_gate_is_not_sent() -> None:
-    """B11: young enough when it was decided on, and not any more when the gate passes: the callee may have forgotten it."""
+    """A18: young enough when it was decided on, and not any more when the gate passes: the callee may have forgotten it."""
     works, outside = BY_NAME["dedupes"], Outside(dedupes=True)
     life = Life(crash=Crash(1, "after"))
     with pytest.raises(Crashed):
@@ -388,7 +388,7 @@ def test_a_key_that_grows_too_old_at_the_gate_is_not_sent() -> None:
 
 
 def test_a_world_that_is_not_sure_any_more_at_the_gate_is_not_believed() -> None:
-    """B11: the preflight has said that it was not applied, has grown old at the gate, and cannot tell when it is asked anew."""
+    """A15, A17: a preflight that said "not applied" has grown old at the gate; asked anew it cannot tell, and nothing is called."""
     works, outside = BY_NAME["probe"], Outside()
     life = Life(crash=Crash(2, "before"))
     with pytest.raises(Crashed):

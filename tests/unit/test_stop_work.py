@@ -62,7 +62,7 @@ def lose(*_: object) -> Any:
 
 
 def test_only_stop_work_is_no_exception() -> None:
-    """RUNS.md: what says stop passes every ``except Exception``; what says wait or fix is caught by it."""
+    """What says stop passes every ``except Exception``; what says wait or fix is caught by it."""
     assert not issubclass(LeasekeeperError, Exception)
     assert not any(issubclass(kind, Exception) for kind in kinds(StopWork))
     assert all(issubclass(kind, Exception) for kind in (*kinds(TryLater), *kinds(FixIt)))
@@ -70,7 +70,7 @@ def test_only_stop_work_is_no_exception() -> None:
 
 @each_stop
 def test_a_plain_except_does_not_swallow_it(stop: StopWork) -> None:
-    """RUNS.md: a loop that catches Exception for each item ends with the lease, and does not go on to the next item."""
+    """A loop that catches Exception for each item ends with the lease, and does not go on to the next item."""
     done = []
 
     def work() -> None:

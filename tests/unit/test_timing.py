@@ -36,7 +36,7 @@ BAD_NUMBERS = [
 
 
 def test_the_defaults_follow_from_the_ttl() -> None:
-    """DESIGN §5: a beat every fifth, pause at half, 3 % or a quarter of a second of margin."""
+    """A beat every fifth, pause at half, 3 % or a quarter of a second of margin."""
     timing = Timing()
     assert timing.ttl == 10.0
     assert (timing.beat_s, timing.pause_s, timing.margin_s, timing.authority_s) == (2.0, 5.0, 0.3, 9.7)
