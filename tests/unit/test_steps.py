@@ -388,7 +388,7 @@ def test_a_key_that_grows_too_old_at_the_gate_is_not_sent() -> None:
 
 
 def test_a_world_that_is_not_sure_any_more_at_the_gate_is_not_believed() -> None:
-    """A15, A17: a preflight that said "not applied" has grown old at the gate; asked anew it cannot tell, and nothing is called."""
+    """A15, A17: a "not applied" has grown old at the gate; asked anew the preflight cannot tell, and nothing is called."""
     works, outside = BY_NAME["probe"], Outside()
     life = Life(crash=Crash(2, "before"))
     with pytest.raises(Crashed):
