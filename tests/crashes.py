@@ -34,6 +34,9 @@ WORKFLOW = "crash"
 KEY = HmacKey("crashes", b"only for the tests of crashes")
 AMOUNT = 999
 LARGE = 100_000
+# How long anything may take on a machine that does much else; a test may take as long as several of it.
+WAIT_S = 90.0
+TEST_S = 240
 Next = Literal["again", "adopt", "stop"]
 
 

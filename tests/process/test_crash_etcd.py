@@ -14,8 +14,10 @@ from leasekeeper import Conflict, Timing
 from leasekeeper.protocol.epoch import bump
 from leasekeeper.run_errors import RunRewound
 from leasekeeper.testing import EtcdServer
-from tests.crashes import Bench, check_attributed, normal
+from tests.crashes import TEST_S, WAIT_S, Bench, check_attributed, normal
 from tests.raw import RawEtcd
+
+pytestmark = pytest.mark.timeout(TEST_S)
 
 
 def slow(case: str) -> Any:
@@ -40,7 +42,7 @@ def life(here: Bench, policy: str, id_: str, **asked: Any) -> Any:
 def test_killed_together(at: str, here: Bench) -> None:
     """A24 A30 B5: Process and etcd are killed at once: whatever was answered is there, and the next life goes on from it."""
     with here.program("probe", runs=[here.it], at=at) as first:
-        assert first.end() == -signal.SIGKILL
+        assert first.end(WAIT_S) == -signal.SIGKILL
         here.etcd.kill()
     here.etcd.start()
     here.bury()
@@ -51,7 +53,6 @@ def test_killed_together(at: str, here: Bench) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_etcd_is_killed_again_and_again(here: Bench) -> None:
     """B5 B6: Etcd is killed again and again in the middle of steps: each effect once, no record without its head, no hole."""
     ending = threading.Event()
@@ -85,7 +86,7 @@ def test_etcd_is_set_back_behind_the_effect(policy: str, here: Bench, tmp_path: 
     life(here, "bare", f"{here.it}-before")
     backup = here.etcd.snapshot(tmp_path / "backup.db")
     with here.program(policy, runs=[here.it], at="effect:return") as first:
-        assert first.end() == -signal.SIGKILL
+        assert first.end(WAIT_S) == -signal.SIGKILL
     here.etcd.restore(backup)
     with here.keeper() as keeper:
         core = keeper._core

@@ -10,17 +10,31 @@ import pytest
 from leasekeeper import Timing
 from leasekeeper.testing import EtcdServer
 from leasekeeper.testing.outside import Trouble, call
-from tests.crashes import KEY, POLICIES, WORKFLOW, Bench, check_attributed, check_preceded, lates, normal, subject_of
+from tests.crashes import (
+    KEY,
+    POLICIES,
+    TEST_S,
+    WAIT_S,
+    WORKFLOW,
+    Bench,
+    check_attributed,
+    check_preceded,
+    lates,
+    normal,
+    subject_of,
+)
 from tests.program import Program
 from tests.raw import RawEtcd
 from tests.support import until
+
+pytestmark = pytest.mark.timeout(TEST_S)
 
 TTL_S = 2
 
 
 def frozen_at(bench: Bench, policy: str, at: str, program: Program) -> None:
     """Wait until it has stopped itself, and end its lease as its TTL would."""
-    until(lambda: program.frozen, 30)
+    until(lambda: program.frozen, WAIT_S)
     bench.bury()
 
 
@@ -29,7 +43,7 @@ def test_frozen_during_the_call(bench: Bench) -> None:
     policy = POLICIES["probe"]
     with bench.program("probe", runs=[bench.it], ttl=TTL_S) as first:
         bench.world.trouble(Trouble("delay_reply", policy.where, times=0, ms=600_000))
-        bench.world.wait_applied(policy.where, subject=subject_of(policy, bench.it))
+        bench.world.wait_applied(policy.where, subject=subject_of(policy, bench.it), timeout_s=WAIT_S)
         first.freeze()
         with bench.keeper() as keeper:
             result = bench.life(keeper, "probe", bench.it, [])
@@ -37,7 +51,7 @@ def test_frozen_during_the_call(bench: Bench) -> None:
         assert before.kinds == ["opened", "intent", "opened", "outcome", "finished"]
         bench.mend()
         first.thaw()
-        first.wait_for("end")
+        first.wait_for("end", WAIT_S)
     assert [report["error"] for report in first.all("stopped")] == ["LeaseLost"]
     after = bench.story(bench.it)
     assert [record.stored for record in after.records] == [record.stored for record in before.records]
@@ -59,7 +73,7 @@ def test_frozen_between_the_check_and_the_write(at: str, taken_over: bool, bench
                 bench.life(keeper, "probe", bench.it, [])
         before = bench.story(bench.it)
         first.thaw()
-        first.wait_for("end")
+        first.wait_for("end", WAIT_S)
     assert [report["error"] for report in first.all("stopped")] == ["LeaseLost"]
     after = bench.story(bench.it)
     assert [record.stored for record in after.records] == [record.stored for record in before.records]
@@ -80,7 +94,7 @@ def test_frozen_behind_the_gate(bench: Bench) -> None:
             result = bench.life(keeper, "fences", bench.it, [])
         before = bench.story(bench.it)
         first.thaw()
-        first.wait_for("end")
+        first.wait_for("end", WAIT_S)
     assert normal(result, bench.it) == bench.undisturbed("fences")
     assert bench.numbers("fences", bench.it) == (2, 1)
     received, applied = bench.counted("fences", bench.it)
@@ -126,7 +140,7 @@ def test_etcd_is_away_during_the_call(when: str, bench: Bench, namespace: str) -
                 result = run.do("act", charge, here.it)
                 assert run.do("act", charge, here.it) == result
             if when == "with the answer":
-                back.join(30)
+                back.join(WAIT_S)
         seen = here.story(here.it)
         assert seen.kinds == ["opened", "intent", "outcome", "finished"]
         assert seen.result == result

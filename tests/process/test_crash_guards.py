@@ -36,9 +36,11 @@ from leasekeeper.runs.run import Run, Running
 from leasekeeper.signing import Keyring
 from leasekeeper.testing import FaultProxy, failpoints
 from leasekeeper.testing.outside import Trouble, call
-from tests.crashes import KEY, POLICIES, WORKFLOW, Bench, bare, body, lates, normal
+from tests.crashes import KEY, POLICIES, TEST_S, WORKFLOW, Bench, bare, body, lates, normal
 from tests.raw import Key
 from tests.support import until
+
+pytestmark = pytest.mark.timeout(TEST_S)
 
 
 def life(bench: Bench, policy: str, moments: dict[str, Callable[[Run], object]]) -> Any:
@@ -171,7 +173,7 @@ def test_a_record_is_only_created(bench: Bench) -> None:
 def test_the_gate_is_asked_after_the_intent(bench: Bench) -> None:
     """Gate, B26 G3: Heartbeats are lost right after the intent: no call while authority is not proven, none when it is lost."""
     with FaultProxy(bench.etcd.endpoint) as proxy:
-        keeper = bench.keeper(endpoint=proxy.endpoint, timing=Timing(ttl=2))
+        keeper = bench.keeper(endpoint=proxy.endpoint, timing=Timing(ttl=4))
         running = _run(keeper, bench)
         found: list[Run] = []
 

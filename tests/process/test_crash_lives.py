@@ -13,14 +13,26 @@ from typing import Any
 import pytest
 
 from leasekeeper import Quarantined
-from tests.crashes import KEY, WORKFLOW, Bench, Story, check_attributed, check_preceded, normal
+from tests.crashes import (
+    KEY,
+    TEST_S,
+    WAIT_S,
+    WORKFLOW,
+    Bench,
+    Story,
+    check_attributed,
+    check_preceded,
+    normal,
+)
 from tests.program import Program
+
+pytestmark = pytest.mark.timeout(TEST_S)
 
 
 def killed(bench: Bench, policy: str, at: str, nth: int = 1, **asked: Any) -> Program:
     """A life of the run ``bench.it`` in a process of its own that kills itself at a point."""
     with bench.program(policy, runs=[bench.it], at=at, nth=nth, **asked) as program:
-        assert program.end() == -signal.SIGKILL, program.errors
+        assert program.end(WAIT_S) == -signal.SIGKILL, program.errors
     bench.bury()
     return program
 
@@ -64,7 +76,7 @@ def test_how_a_process_ends_is_not_recorded(bench: Bench) -> None:
             end: stack.enter_context(bench.program("probe", runs=[id_], at="effect:return", end=end))
             for end, id_ in ids.items()
         }
-        assert {end: program.end() for end, program in programs.items()} == ends
+        assert {end: program.end(WAIT_S) for end, program in programs.items()} == ends
     bench.bury()
     left = [shape(bench.story(id_)) for id_ in ids.values()]
     with bench.keeper() as keeper:
@@ -81,7 +93,7 @@ def test_killed_again_and_again_is_quarantined(bench: Bench) -> None:
     for _ in range(restarts + 1):
         killed(bench, "dedupes", "effect:return", restarts=restarts)
     with bench.program("dedupes", runs=[bench.it], restarts=restarts) as last:
-        last.wait_for("end")
+        last.wait_for("end", WAIT_S)
     (stopped,) = last.all("stopped")
     assert stopped["error"] == "Quarantined"
     assert [alert["kind"] for alert in last.all("alert")] == ["quarantined"]
@@ -110,7 +122,6 @@ def test_steps_that_are_done_are_not_done_again(bench: Bench) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(12))
 def test_killed_at_random(seed: int, bench: Bench) -> None:
     """B2: Killed at points by chance until it is through, a run of ten steps comes to what an undisturbed one does."""
@@ -119,7 +130,7 @@ def test_killed_at_random(seed: int, bench: Bench) -> None:
     for _ in range(40):
         at, nth = chance.choice(points), chance.randint(1, 4)
         with bench.program("ten", runs=[bench.it], at=at, nth=nth, restarts=100) as program:
-            if program.end() == 0:
+            if program.end(WAIT_S) == 0:
                 break
         bench.bury()
     result = finished(bench, "ten")

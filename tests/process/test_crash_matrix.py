@@ -16,6 +16,8 @@ from tests.crashes import (
     KEY,
     ONE_STEP,
     POLICIES,
+    TEST_S,
+    WAIT_S,
     WORKFLOW,
     Bench,
     Policy,
@@ -25,7 +27,7 @@ from tests.crashes import (
 )
 from tests.program import Program
 
-WAIT_S = 50.0
+pytestmark = pytest.mark.timeout(TEST_S)
 
 
 def stage(points: list[str], index: int) -> str:
@@ -66,7 +68,7 @@ def test_killed_at_every_point(name: str, aio: bool, bench: Bench) -> None:
     assert sorted(places.values()) == list(range(len(points)))
     with bench.program(name, aio=aio, runs=sorted(places)) as second:
         assert second.wait_for("end", WAIT_S)
-        second.end()
+        second.end(WAIT_S)
     wanted = {id_: becomes(POLICIES[name], stage(points, place)) for id_, place in places.items()}
     _judge(bench, name, first, second, wanted)
 

@@ -10,9 +10,21 @@ import pytest
 from leasekeeper import InDoubt
 from leasekeeper.testing import FaultProxy, failpoints
 from leasekeeper.testing.outside import Trouble
-from tests.crashes import ONE_STEP, POLICIES, Bench, check_attributed, check_preceded, normal, subject_of
+from tests.crashes import (
+    ONE_STEP,
+    POLICIES,
+    TEST_S,
+    WAIT_S,
+    Bench,
+    check_attributed,
+    check_preceded,
+    normal,
+    subject_of,
+)
 from tests.intermediary import Intermediary, Passing
 from tests.process.test_crash_matrix import becomes
+
+pytestmark = pytest.mark.timeout(TEST_S)
 
 # One of each kind of help; the others differ in words.
 FEW = ("bare", "dedupes", "memo", "probe")
@@ -44,7 +56,7 @@ def test_killed_as_the_answer_passes(name: str, at: str, bench: Bench) -> None:
     """A24 B23: Committed, and the process killed before it saw that: the next life reads it back, and repeats nothing."""
     intent = "before" if POLICIES[name].kind == "memo" else "intent"
     with bench.program(name, runs=[bench.it], cut="outcome" if at == "landed" else intent) as first:
-        assert first.end() == -signal.SIGKILL
+        assert first.end(WAIT_S) == -signal.SIGKILL
         assert not first.all("done")
     assert bench.numbers(name, bench.it) == ((1, 1) if at == "landed" else (0, 0))
     assert bench.story(bench.it).kinds[-1] == ("outcome" if at == "landed" else intent)
@@ -59,7 +71,7 @@ def test_killed_while_the_callee_keeps_its_answer(name: str, bench: Bench) -> No
     clean = bench.undisturbed(name)
     with bench.program(name, runs=[bench.it]) as first:
         bench.world.trouble(Trouble("delay_reply", policy.where, times=0, ms=600_000))
-        bench.world.wait_applied(policy.where, subject=subject_of(policy, bench.it))
+        bench.world.wait_applied(policy.where, subject=subject_of(policy, bench.it), timeout_s=WAIT_S)
         first.kill()
     bench.mend()
     bench.bury()

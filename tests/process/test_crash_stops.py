@@ -12,15 +12,30 @@ import pytest
 from leasekeeper import Conflict, Drift, InDoubt, LeaseLost
 from leasekeeper.testing import failpoints
 from leasekeeper.testing.outside import call
-from tests.crashes import KEY, ONE_STEP, POLICIES, WORKFLOW, Bench, bare, body, check_attributed, lates, normal
+from tests.crashes import (
+    KEY,
+    ONE_STEP,
+    POLICIES,
+    TEST_S,
+    WAIT_S,
+    WORKFLOW,
+    Bench,
+    bare,
+    body,
+    check_attributed,
+    lates,
+    normal,
+)
 from tests.program import Program
 from tests.support import until
+
+pytestmark = pytest.mark.timeout(TEST_S)
 
 
 def killed(bench: Bench, policy: str, at: str, **asked: Any) -> Program:
     """A life of the run ``bench.it`` in a process that kills itself at a point."""
     with bench.program(policy, runs=[bench.it], at=at, **asked) as program:
-        assert program.end() == -signal.SIGKILL, program.errors
+        assert program.end(WAIT_S) == -signal.SIGKILL, program.errors
     bench.bury()
     return program
 
@@ -93,10 +108,10 @@ def test_killed_at_a_drift(at: str, bench: Bench) -> None:
 def test_killed_as_it_leaves_its_hint(at: str, bench: Bench) -> None:
     """C02: An owner without its lease is killed while it leaves what it saw: nothing follows from it, be it there or not."""
     with bench.program("probe", runs=[bench.it], at="outcome:send", end="freeze", then=at) as first:
-        until(lambda: first.frozen)
+        until(lambda: first.frozen, WAIT_S)
         bench.bury()
         first.thaw()
-        assert first.end() == -signal.SIGKILL
+        assert first.end(WAIT_S) == -signal.SIGKILL
     assert len(lates(bench.raw, bench.namespace, bench.it)) == (at == "late:reply")
     result = once_more(bench, "probe", [])
     assert bench.story(bench.it).kinds == ["opened", "intent", "opened", "outcome", "finished"]
