@@ -22,7 +22,7 @@ from leasekeeper.keeper import Keeper
 from leasekeeper.runs.anchor_file import FileAnchor
 from leasekeeper.testing.chaos.runs.agent import SKEW_S, asked
 from leasekeeper.testing.chaos.runs.archive import Archive
-from leasekeeper.testing.chaos.runs.etcd import body_of, compact, stored_below
+from leasekeeper.testing.chaos.runs.etcd import body_of, compact, count_below, stored_below
 from leasekeeper.testing.chaos.runs.records import WORKFLOW, Order
 from leasekeeper.testing.chaos.runs.world import DOES
 from leasekeeper.testing.cluster import EtcdCluster
@@ -38,7 +38,7 @@ BACKLOG = 4
 # How long nothing may have been under way that could still reach the outside world.
 QUIET_S = 1.5
 COMPACT_EVERY_S = 60.0
-RIVAL_EVERY, POISON_EVERY, POISON_AT = 6, 60, 4
+RIVAL_EVERY, POISON_EVERY, POISON_AT = 6, 60, 9
 RIVAL = "rival"
 PATIENCE_S = 10.0
 
@@ -75,6 +75,7 @@ class Desk:
         ]
         self.archive = Archive(cluster, self._prefix, Path(config["exports"]))
         self._compacted_s = time.monotonic()
+        self.most_keys = self.most_bytes = 0
         self._quiet_since_s: float | None = None
         self._waiting: deque[Order] = deque()
         self.orders: dict[str, Order] = {}
@@ -158,6 +159,9 @@ class Desk:
         if time.monotonic() - self._compacted_s > COMPACT_EVERY_S:
             self._compacted_s = time.monotonic()
             compact(self._cluster)
+        self.most_keys = max(self.most_keys, count_below(self._cluster, self._prefix))
+        sizes = [each.status().db_size for each in self._cluster.members if each.is_running]
+        self.most_bytes = max([self.most_bytes, *sizes])
         pruned = self.archive.prune(keeper, list(self.orders), self.unfinished())
         return 0.0 if pruned else LOOK_EVERY_S
 

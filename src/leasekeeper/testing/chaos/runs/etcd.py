@@ -14,7 +14,7 @@ from leasekeeper.testing.chaos.operator import eventually
 from leasekeeper.testing.chaos.runs.records import Era, Halted, Stored
 from leasekeeper.testing.cluster import EtcdCluster
 
-__all__ = ["Observer", "body_of", "compact", "revision", "stored_below"]
+__all__ = ["Observer", "body_of", "compact", "count_below", "revision", "stored_below"]
 
 TIMEOUT_S = 5.0
 PATIENCE_S = 60.0
@@ -43,6 +43,12 @@ def revision(cluster: EtcdCluster) -> int:
 def compact(cluster: EtcdCluster) -> None:
     """Have etcd forget all history up to now."""
     _ask(cluster, "/v3/kv/compaction", {"revision": str(revision(cluster))})
+
+
+def count_below(cluster: EtcdCluster, prefix: str) -> int:
+    """How many keys there are below a prefix."""
+    body = {"key": _b64(prefix.encode()), "range_end": _b64(_end(prefix)), "count_only": True}
+    return int(_ask(cluster, "/v3/kv/range", body).get("count", 0))
 
 
 def stored_below(cluster: EtcdCluster, prefix: str) -> dict[str, Stored]:

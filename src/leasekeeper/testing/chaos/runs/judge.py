@@ -48,6 +48,7 @@ class RunFigures:
     losses: int = 0
     last_finished_s: float = 0.0
     keys: int = 0
+    most_keys: int = 0
     db_bytes: int = 0
     faults: dict[str, int] = field(default_factory=dict)
 
@@ -117,6 +118,7 @@ def _figures(seen: Witness, ledger: Ledger, overlaps: int) -> RunFigures:
         losses=sum(line.what == "lost" for line in story.told),
         last_finished_s=round(max(0.0, story.finished_at_s - story.calm_s), 3),
         keys=story.keys_at_end,
+        most_keys=story.most_keys,
         db_bytes=story.db_bytes,
         faults=dict(sorted(counts.items())),
     )

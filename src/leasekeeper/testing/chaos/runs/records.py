@@ -103,6 +103,8 @@ class RunsStory(Story):
     ring: Any = None
     # Of runs, in etcd.
     keys_at_end: int = 0
+    # Of the namespace, and of the largest member's database: the most that there were.
+    most_keys: int = 0
     db_bytes: int = 0
     finished_at_s: float = 0.0
     # Runs that were pruned since the last restore, and those that a tombstone tells of.

@@ -97,7 +97,8 @@ class RunsStorm(Storm):
             self._tell(f"the desk was told: {error}")
         try:
             story.eras = [*stage.eras, stage.last_era()]
-            story.db_bytes = stage.operator.size()
+            story.db_bytes = max(stage.operator.size(), stage.desk.most_bytes)
+            story.most_keys = stage.desk.most_keys
             story.keys_at_end = len(stage.runs())
             story.pruned, story.tombs = frozenset(stage.desk.archive.pruned), frozenset(stage.tombs())
         except LeasekeeperError as error:
