@@ -138,7 +138,8 @@ def test_a_state_is_a_register(etcd_cluster: EtcdCluster, namespace: str) -> Non
                     last(at._core.ctx, RunKeys(at._core.ctx.keys, RunName("order", "1")), at._core.until(LOOKS_S))
                 )
                 assert found is not None
-                return found[0].seq
+                seq: int = found[0].seq
+                return seq
 
             threads = [again_and_again(lambda: timed("write", states, write)) for _ in range(WRITERS)]
             threads += [again_and_again(lambda: timed("read", states, read)) for _ in range(2)]
