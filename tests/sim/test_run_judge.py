@@ -85,7 +85,15 @@ class Scene:
 
     def request(self, **odd: Any) -> Request:
         """A call of the step."""
-        given = {"argument": "it", "key": "k", "attempt": 1, "life": self.life, "hold": self.hold, "token": 1} | odd
+        given: dict[str, Any] = {
+            "argument": "it",
+            "key": "k",
+            "attempt": 1,
+            "life": self.life,
+            "hold": self.hold,
+            "token": 1,
+        }
+        given |= odd
         return Request(run=self.run, step=self.plan, **given)
 
     def violation(self, does: Callable[[], object]) -> str:
