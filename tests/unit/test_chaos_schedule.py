@@ -30,14 +30,17 @@ def timeline(html: str) -> ET.Element:
 
 
 def test_a_seed_decides_everything() -> None:
-    """The same seed makes the same faults, another one others."""
-    one, same, other = (make_schedule(s, seconds=60, ttl_s=3, replicas=3, members=3) for s in (1, 1, 2))
-    assert one == same
-    assert one != other
+    """B29: the same seed makes the same faults, another one others, over leases and over runs."""
+    for workload in WORKLOADS:
+        one, same, other = (
+            make_schedule(s, seconds=60, ttl_s=3, replicas=3, members=3, workload=workload) for s in (1, 1, 2)
+        )
+        assert one == same
+        assert one != other
 
 
 def test_all_kinds_come_up_and_all_can_be_done() -> None:
-    """Every kind has its place in some storm, and somebody who does it."""
+    """B27: every fault has a name and its place in some storm, and there is somebody who does it."""
     shape = {"seconds": 120.0, "ttl_s": 3.0, "replicas": 3, "members": 3}
     for workload in WORKLOADS:
         seen = {b.kind for s in range(60) for b in make_schedule(s, workload=workload, **shape)}  # type: ignore[arg-type]
@@ -73,9 +76,16 @@ def test_lanes() -> None:
 
 
 def test_chosen_kinds() -> None:
-    """Only the kinds that were asked for."""
+    """B27: only the kinds that were asked for; each can strike alone."""
     blows = make_schedule(1, seconds=60, ttl_s=3, replicas=2, members=3, kinds=("kill", "compaction"))
     assert {blow.kind for blow in blows} == {"kill", "compaction"}
+    for kind in KINDS.values():
+        workload = next(iter(sorted(kind.workloads)))
+        alone = [
+            make_schedule(s, seconds=60, ttl_s=3, replicas=2, members=3, kinds=(kind.name,), workload=workload)
+            for s in range(9)
+        ]
+        assert {blow.kind for blows in alone for blow in blows} == {kind.name}
 
 
 @pytest.mark.parametrize(
