@@ -3,11 +3,11 @@
     python scripts/soak.py --seconds 60
     python scripts/soak.py --seconds 3600 --replicas 6
 
-A real etcd with auto-compaction, several replicas of `scripts/soak_replica.py` of which all but the first are killed, frozen or
-terminated at random, an operator who halts all runs for a moment now and then and resolves what is in doubt by the outside
-world's ledger, and somebody who exports and prunes. It prints every second how much there is of everything, and at the end what
-was bounded and what was not: keys, bytes of the database, memory and threads of the replica that lives, and each effect once.
-Exits with 1 if anything was not.
+A real etcd with auto-compaction, killed and started again once in a while; several replicas of `scripts/soak_replica.py` of which
+all but the first are killed, frozen or terminated at random; an operator who halts all runs for a moment now and then, and
+resolves what is in doubt by the outside world's ledger; somebody who exports and prunes. It prints every second how much there is
+of everything, and at the end what was bounded and what was not: keys, bytes of the database, memory and threads of the replica
+that lives, and each effect once. Exits with 1 if anything was not.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from leasekeeper import Keeper, LeasekeeperError
+from leasekeeper import Keeper, LeasekeeperError, Unavailable
 from leasekeeper.protocol.prune import sweep
 from leasekeeper.protocol.run_keys import RunKeys, parse_run
 from leasekeeper.protocol.run_look import list_page
@@ -134,13 +134,17 @@ class Soak:
                 self.orders.append(order)
 
     def harm(self) -> None:
-        """Kill, freeze or terminate one of the replicas but the first, and start again who has died."""
+        """Kill, freeze or terminate one of the replicas but the first, or kill etcd; start again who has died."""
         while self._feeding.is_set():
             time.sleep(self._chance.uniform(0.5, 2.0))
             place = self._chance.randrange(1, len(self._replicas))
             process = self._replicas[place].process
-            how = self._chance.choice(("kill", "kill", "freeze", "term"))
+            how = self._chance.choice(("kill", "kill", "kill", "freeze", "freeze", "term", "term", "etcd"))
             self.counts[how] += 1
+            if how == "etcd":
+                self.etcd.kill()
+                self.etcd.start()
+                continue
             if how == "freeze":
                 process.send_signal(signal.SIGSTOP)
                 time.sleep(1.5 * TTL_S)
@@ -242,7 +246,10 @@ class Soak:
             until_s = time.monotonic() + seconds
             while time.monotonic() < until_s:
                 time.sleep(1.0)
-                _show(self.sample(), self.counts, len(self.orders))
+                try:
+                    _show(self.sample(), self.counts, len(self.orders))
+                except Unavailable:
+                    continue  # it is just being started again
             self._feeding.clear()
             until_s = time.monotonic() + DRAIN_S
             while self.counts["pruned"] < len(self.orders) and time.monotonic() < until_s:

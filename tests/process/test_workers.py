@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -76,6 +77,19 @@ def test_sixteen_replicas(etcd: EtcdServer, namespace: str, raw: RawEtcd, world:
         read_receipt(key.value, key.key).kind for key in raw.keys(f"leasekeeper/{namespace}/run/") if "/r/" in key.key
     )
     assert kinds == {"opened": 2 * RUNS, "intent": RUNS, "outcome": RUNS, "finished": RUNS}
+
+
+def test_ctrl_c_ends_a_worker(etcd: EtcdServer, namespace: str, raw: RawEtcd, world: OutsideWorld) -> None:
+    """`run` works until Ctrl-C, which comes out of it as itself, whatever the worker's threads are at."""
+    told = {"endpoint": etcd.endpoint, "namespace": namespace, "url": world.url, "ttl": 5}
+    with Keeper(etcd.endpoint, namespace=namespace) as keeper, Program("replica", **told, run=True) as program:
+        keeper.begin("order", id="o-1", ttl=5, signer=None)
+        program.wait_for("ready")
+        world.wait_applied(CHARGE)
+        until(lambda: finished(raw, namespace))
+        program.signal(signal.SIGINT)
+        assert program.end() == -signal.SIGINT
+    assert program.errors.strip().endswith("KeyboardInterrupt")
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
 """A process that works on runs, one replica beside others: charges each order once, at a till that knows no keys.
 
 Options: endpoint, namespace, url (of the outside world), ttl, concurrency, restarts, aio; ``poison``: the id of a run that kills
-whoever goes on with it, as long as the file ``cured`` is not there. Reports ``ready``, ``alert``; ends when its stdin does.
+whoever goes on with it, as long as the file ``cured`` is not there; ``run``: work until Ctrl-C. Reports ``ready``, ``alert``;
+ends when its stdin does.
 """
 
 from __future__ import annotations
@@ -78,6 +79,10 @@ def main() -> None:
         asyncio.run(under_asyncio(AsyncKeeper(told["endpoint"], namespace=told["namespace"]), replica))
         return
     keeper = Keeper(told["endpoint"], namespace=told["namespace"])
+    if told.get("run"):
+        say("ready")
+        keeper.worker({"order": replica.order}, **replica.how).run()
+        return
     with keeper, keeper.worker({"order": replica.order}, **replica.how):
         say("ready")
         sys.stdin.read()

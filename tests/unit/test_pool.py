@@ -171,8 +171,9 @@ def test_a_look_is_made_when_it_is_due() -> None:
     assert one.is_due()
     one.found([], BEGINNING)
     assert not one.is_due()
-    now.s += 3.1
-    assert one.is_due()
+    now.s += one.until_due_s() + 0.001
+    assert one.is_due(), "one pause is enough"
+    assert one.until_due_s() == EVERY_MIN_S
     assert (one.finished, one.failed) == (1, 0)
 
 

@@ -126,7 +126,7 @@ class AsyncWorker:
         if (name := pool.next()) is not None:
             return name
         if self._looking or not pool.is_due():
-            await self._pause()
+            await self._pause(pool.pause_s() if self._looking else pool.until_due_s())
             return None
         self._looking = True
         try:
@@ -136,8 +136,8 @@ class AsyncWorker:
             self._wake()
         return None
 
-    async def _pause(self) -> None:
-        pause = asyncio.ensure_future(asyncio.sleep(self._pool.pause_s()))
+    async def _pause(self, pause_s: float) -> None:
+        pause = asyncio.ensure_future(asyncio.sleep(pause_s))
         self._pauses.add(pause)
         try:
             await asyncio.wait((pause,))

@@ -122,6 +122,10 @@ class Pool:
         if not self._missed & (self._missed - 1):
             log.warning("a worker could not look for runs, %d times in a row: %s", self._missed, error)
 
+    def until_due_s(self) -> float:
+        """How long to wait until it is time to look."""
+        return max(EVERY_MIN_S, self._look_at_s - self._now())
+
     def pause_s(self) -> float:
         """How long to wait before looking again, never the same for two replicas."""
         return self.every_s * (0.5 + random.random())

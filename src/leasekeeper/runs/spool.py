@@ -107,4 +107,6 @@ class Spool:
     def _complain(self, error: BaseException) -> None:
         if not self._complained:
             self._complained = True
-            log.warning("step %r: what it has so far could not be noted: %s", self._key, str(error) or type(error).__name__)
+            log.warning(
+                "step %r: what it has so far could not be noted: %s", self._key, str(error) or type(error).__name__
+            )

@@ -150,7 +150,8 @@ class Worker:
             if (name := pool.next()) is not None or self._stopping:
                 return name
             if self._looking or not pool.is_due():
-                self._news.wait(pool.pause_s())
+                # Who looks tells the others when that is over.
+                self._news.wait(pool.pause_s() if self._looking else pool.until_due_s())
                 return None
             self._looking = True
         try:
