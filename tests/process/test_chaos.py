@@ -125,6 +125,14 @@ def test_a_ledger_that_cannot_be_written_ends_the_resource(tmp_path: Path) -> No
     assert said.splitlines()[-1] == "the ledger cannot be written: [Errno 28] No space left on device"
 
 
+def test_an_epoch_that_nobody_raises() -> None:
+    """G4: an operator who restores a backup and forgets the epoch has tokens given again; the resource takes none of them."""
+    verdict = judge(Storm(Weather(seed=1, seconds=25, kinds=("restore-unraised", "kill"))).run())
+    assert verdict.word == "kept", verdict.violations
+    assert verdict.figures.faults["restore-unraised"] == 1
+    assert verdict.figures.refused > 0
+
+
 def test_what_cannot_be_done_is_told() -> None:
     """A fault that one member cannot have is left out by name; when nothing else was asked for, that is an error."""
     weather = Weather(seconds=5, members=1, replicas=1, kinds=("member-apart", "kill"))
