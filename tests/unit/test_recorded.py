@@ -19,6 +19,7 @@ from leasekeeper.run_errors import CorruptState
 from leasekeeper.run_records import Receipt
 from leasekeeper.signing import HmacKey, Keyring
 from tests.model.runs import Crew, Owner, entry
+from tests.model.world import KEYS
 
 KEY = HmacKey("k1", b"s" * 32)
 
@@ -168,11 +169,14 @@ def test_a_chain_whose_signatures_were_taken_off_is_not_opened() -> None:
 
 
 def test_a_key_may_come_later() -> None:
-    """A run that was begun without a key goes on with one: what is older stays unsigned, and is believed by its place."""
+    """A run begun without a key goes on with one where that is asked for: what is older is believed by its place."""
     first = Owner()
     do(first, "s0", 0)
     first.leave()
-    second = Owner(first.world, signer=KEY, ring=Keyring(KEY))
+    with pytest.raises(CorruptState, match="adopt_unsigned"):
+        Owner(first.world, signer=KEY, ring=Keyring(KEY))
+    first.world.store.delete(*(kv.key for kv in first.world.store.below(KEYS.queue(first.keys.name.lease))))
+    second = Owner(first.world, signer=KEY, ring=Keyring(KEY), adopt_unsigned=True)
     do(second, "s1", 1)
     second.leave()
     owner = Owner(first.world, signer=KEY, ring=Keyring(KEY))
