@@ -226,16 +226,18 @@ class Owned:
         within = halt_s is not None and halt_s <= self.lease._now() - self._began_s
         return max(0.0, halt_s) if first and within and halt_s is not None else None
 
-    def _tell_opened(self, life: str) -> None:
-        """Tell that a life began, or, where ``life`` was one too many, that the run was put aside."""
+    def _tell_quarantined(self, life: str) -> None:
+        """Tell that the run was put aside, if ``life`` was the one too many."""
         head = self._life.log.head
-        if not observers or (head.status == "quarantined" and head.life != life):
-            return
-        if head.status == "quarantined":
+        if observers and head.status == "quarantined" and head.life == life:
             self.lease._core.observe(RunQuarantined(self.run, head.restarts))
-            return
-        how: Literal["begun", "resumed", "read"] = "read" if self._read else "resumed" if self.resumed else "begun"
-        self.lease._core.observe(RunOpened(self.run, self.lease.token, self.lease.claim, how, head.restarts))
+
+    def _tell_opened(self) -> None:
+        """Tell that a life began; whoever calls this tells of its end as well."""
+        if observers:
+            how: Literal["begun", "resumed", "read"] = "read" if self._read else "resumed" if self.resumed else "begun"
+            restarts = self._life.log.head.restarts
+            self.lease._core.observe(RunOpened(self.run, self._life.log.mine.token, self.lease.claim, how, restarts))
 
     def _tell_ended(self, error: BaseException | None, *, left: bool = False) -> None:
         """Tell that a life ended, and how."""
@@ -332,8 +334,9 @@ def entering(lease: Held, options: RunOptions, make: Callable[[Incarnation], Any
     recorded = Recorded(0 if opened.fresh else opened.log.head.seq, opened.recorded)
     life = Incarnation(opened, recorded, options.blobs, options.quota)
     run = make(life)
-    run._tell_opened(begun.life)
+    run._tell_quarantined(begun.life)
     yield from entered(life)
+    run._tell_opened()
     return run
 
 
