@@ -45,10 +45,20 @@ def runs(block: Block) -> bool:
     indirect=True,
 )
 def test_the_page_runs(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader who follows the page from top to bottom sees what it shows."""
+    """B32, B34: a reader who follows the page from top to bottom sees what it shows, in tests with the plugin as well."""
     monkeypatch.chdir(reader.directory)
     for block in BLOCKS[reader.page]:
         reader.follow(block)
+
+
+@pytest.mark.parametrize("tutorial", ["first-run", "test-your-lock"])
+def test_a_tutorial_is_run_whole(tutorial: str) -> None:
+    """B32, B34: the run that is killed and goes on, the tests with the plugin: no block of them is left out, or only shown."""
+    blocks = BLOCKS[ROOT / f"docs/tutorial/{tutorial}.md"]
+    assert [block.line for block in blocks if runs(block)]
+    assert not [block.line for block in blocks if block.skipped]
+    told = "\n".join(block.text for block in blocks if runs(block))
+    assert ("SIGKILL" if tutorial == "first-run" else "pytest -q") in told
 
 
 @pytest.mark.parametrize(

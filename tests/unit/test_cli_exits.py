@@ -68,7 +68,7 @@ def test_every_error_has_its_exit_code() -> None:
 
 
 def test_what_needs_a_person_has_the_code_of_the_alerts() -> None:
-    """The command line and a program that uses `runs.alert` end with the same code for the same errors: 78, or another one."""
+    """A14, A16: the command line and a program that uses `runs.alert` end with the same code for the same errors: 78 or none."""
     for kind in concrete(LeasekeeperError):
         assert (code_of(kind()) == NEEDS_A_PERSON) == (alert.exit_code(kind()) == alert.NEEDS_A_PERSON), kind
 

@@ -33,7 +33,7 @@ def test_the_run_time_needs_four_packages() -> None:
 
 @pytest.mark.checkout
 def test_the_lowest_versions_tested_are_the_lowest_allowed() -> None:
-    """C50: CI's constraints for the lowest versions are exactly pyproject's lower bounds, those of extras included."""
+    """C50, B32: CI's constraints for the lowest versions are exactly pyproject's lower bounds, those of extras included."""
     pins = dict(PIN.findall((ROOT / "ci" / "lowest.txt").read_text()))
     assert pins == bounds() | bounds("signing") | bounds("testing")
     assert bounds("signing").keys() == {"cryptography"}
