@@ -60,6 +60,16 @@ LEVELS: dict[type[Event], int] = {
 }
 
 
+STEP_LEVELS = {
+    "done": logging.DEBUG,
+    "replayed": logging.DEBUG,
+    "conflict": logging.WARNING,
+    "drift": logging.WARNING,
+    "in_doubt": logging.WARNING,
+    "halted": logging.WARNING,
+}
+
+
 def log_event(event: Event) -> None:
     """Log one event, if the logger wants events of its level."""
     level = LEVELS.get(type(event)) or _level(event)
@@ -70,6 +80,8 @@ def log_event(event: Event) -> None:
 
 def _level(event: Event) -> int:
     """The level of an event whose kind alone does not tell."""
+    if type(event) is StepPassed:  # the most frequent one by far
+        return STEP_LEVELS.get(event.what, logging.INFO)
     match event:
         case StateChanged(state=State.LOST, loss=loss):
             return logging.INFO if loss is not None and loss.reason == "closed" else logging.ERROR
@@ -78,10 +90,8 @@ def _level(event: Event) -> int:
         case BeatMissed(in_a_row=in_a_row):
             # An outage is told again and again, but not with every beat.
             return logging.DEBUG if in_a_row & (in_a_row - 1) else logging.WARNING
-        case StepPassed(what=("done" | "replayed")) | AlertGiven(passed_on=True):
-            return logging.DEBUG
-        case StepPassed(what=("conflict" | "drift" | "in_doubt" | "halted")) | AlertGiven():
-            return logging.WARNING
+        case AlertGiven(passed_on=passed_on):
+            return logging.DEBUG if passed_on else logging.WARNING
     return logging.INFO
 
 
