@@ -66,7 +66,7 @@ TROUBLES = [
 def test_after_trouble_both_tell_one_story(
     etcd: EtcdServer, namespace: str, world: OutsideWorld, trouble: Trouble
 ) -> None:
-    """B28: whatever became of a call's answer, the next life ends with one charge and one sale, and no disagreement."""
+    """A4, B28: whatever became of a call's answer, the next life ends with one charge and one sale, and no disagreement."""
     order = f"{trouble.kind}-{trouble.where}"
     world.trouble(trouble)
     with Keeper(etcd.endpoint, namespace=namespace) as keeper:

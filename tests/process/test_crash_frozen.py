@@ -121,7 +121,7 @@ def test_equal_tokens_of_two_claims(bench: Bench) -> None:
 
 @pytest.mark.parametrize("when", ["during the call", "with the answer"])
 def test_etcd_is_away_during_the_call(when: str, bench: Bench, namespace: str) -> None:
-    """RUNS, etcd away: the result is kept and recorded when etcd is back, before the lease is out: one call, one record."""
+    """Etcd away: the result is kept and recorded when etcd is back, before the lease is out: one call, one record."""
     with EtcdServer() as server:
         here = Bench(server, RawEtcd(server.endpoint), namespace, bench.world, bench.directory)
         back = threading.Thread(target=server.start, name="etcd-comes-back", daemon=True)

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(TEST_S)
 
 
 def stage(points: list[str], index: int) -> str:
-    """How far a step had come that was killed at this point of its life: what RUNS calls the crash."""
+    """How far a step had come that was killed at this point of its life: the kind of its crash."""
     intent = "before" if "before:send" in points else "intent"
     for name, since in (("landed", "outcome:reply"), ("applied", "effect:return"), ("unapplied", f"{intent}:reply")):
         if index >= points.index(since):
