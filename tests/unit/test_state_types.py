@@ -136,7 +136,7 @@ def test_every_kind_of_field_comes_back() -> None:
 
 
 def test_numbers_that_json_readers_round_are_text() -> None:
-    """RUNS, Records: beyond 2^53 - 1 an int and a float are written as text, and only there."""
+    """Beyond 2^53 - 1 an int and a float are written as text, and only there."""
     data = dump(FULL)
     assert data["whole"] == "9223372036854775807"
     assert data["pair"] == [0.5, "1e+300"]
