@@ -76,7 +76,7 @@ GUARDS = {
         "leasekeeper/protocol/transaction.py",
         "        request.compare.append(_unchanged(key, revision))\n",
         f"        request.compare.append({ALWAYS})\n",
-        "killed_at_every_point and bare",
+        "where_a_step_stands",
     ),
     "read-back": Guard(
         "a refused transaction looks whether it was an earlier copy that went through",

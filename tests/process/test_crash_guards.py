@@ -29,14 +29,14 @@ from leasekeeper import (
 from leasekeeper.errors import LeasekeeperError, StaleToken
 from leasekeeper.protocol.chain import verify_chain
 from leasekeeper.protocol.epoch import bump
-from leasekeeper.run_errors import RunRewound
+from leasekeeper.run_errors import CorruptState, RunRewound
 from leasekeeper.runs.alert import exit_code
 from leasekeeper.runs.effect import Step
 from leasekeeper.runs.run import Run, Running
 from leasekeeper.signing import Keyring
 from leasekeeper.testing import FaultProxy, failpoints
 from leasekeeper.testing.outside import Trouble, call
-from tests.crashes import KEY, POLICIES, TEST_S, WORKFLOW, Bench, bare, body, lates, normal
+from tests.crashes import KEY, POLICIES, TEST_S, WORKFLOW, Bench, bare, body, lates, normal, once
 from tests.raw import Key
 from tests.support import until
 
@@ -165,6 +165,43 @@ def test_a_record_is_only_created(bench: Bench) -> None:
     assert [hint.kind for hint in lates(bench.raw, bench.namespace, bench.it)] == ["outcome"]
     root = f"leasekeeper/{bench.namespace}/run/{WORKFLOW}/{bench.it}/r/"
     assert [kv.value for kv in bench.raw.keys(root)][2:] == [b"mine"]
+
+
+def test_where_a_step_stands_is_compared(bench: Bench) -> None:
+    """Step compare, A3: Somebody scribbles over where the step stands during the call: that is told, and not written over."""
+    key = f"leasekeeper/{bench.namespace}/run/{WORKFLOW}/{bench.it}/step/act"
+    stopped = life(bench, "bare", {"outcome:send": lambda _: bench.raw.put(key, "scribble")})
+    assert isinstance(stopped, CorruptState)
+    assert [kv.value for kv in bench.raw.keys(key)] == [b"scribble"]
+    assert kinds(bench)[:2] == ["opened", "intent"]
+    assert "outcome" not in kinds(bench)
+
+
+def test_an_operators_word_in_the_last_moment(bench: Bench) -> None:
+    """A16: An operator says what it came to just before the owner records what it finds: the word stands alone."""
+    holds = [False]
+    charge = once(bench.world.url)
+
+    @charge.verify
+    def paid(step: Step, subject: str, result: Any) -> bool:
+        return holds[0]
+
+    def say() -> None:
+        with bench.keeper() as desk:
+            run = f"{WORKFLOW}/{bench.it}"
+            desk.resolve(run, "act", applied=True, evidence="the ledger", result="said", signer=KEY)
+
+    with bench.keeper() as keeper:
+        with pytest.raises(InDoubt), _run(keeper, bench) as run:
+            run.do("act", charge, bench.it)
+        holds[0] = True
+        running = _run(keeper, bench)
+        with failpoints.Failpoint("outcome:send", say, on=running) as moment, running as run:
+            assert run.do("act", charge, bench.it) == "said"
+        assert moment.struck
+    assert bench.numbers("probe", bench.it) == (1, 1)
+    assert bench.story(bench.it).kinds.count("resolved") == 1
+    assert "outcome" not in bench.story(bench.it).kinds
 
 
 # ---------------------------------------------------------------- before the call
