@@ -173,7 +173,7 @@ def test_a_newer_record_is_told_where_its_place_cannot_be() -> None:
     walk = Walk(RunKeys(records.KEYS.keys, records.RUN))
     body = {"after": "0" * 64, "v": 2}
     with pytest.raises(SchemaTooNew):
-        walk._step(1, seal(json.dumps(body, separators=(",", ":")).encode(), None))
+        walk._take_in([(1, seal(json.dumps(body, separators=(",", ":")).encode(), None))])
 
 
 def test_newer_lines_of_an_export_are_named() -> None:
