@@ -75,7 +75,7 @@ RUN_FAULTS: dict[str, str] = {
     "outside-lossy": "half of the requests to the outside world, or of its answers, get lost",
     "outside-slow": "requests to the outside world are on their way for seconds and arrive though their sender has died",
     "outside-errs": "the outside world answers with errors after it has applied",
-    "outside-refuses": "the outside world refuses, and surely applies nothing",
+    "outside-refuses": "the outside world refuses, and surely applies nothing; asked, it cannot tell",
     "outside-lies": "the outside world answers that it has applied, and has not",
     "stranger-applies": "somebody else applies what a step of a run is about to",
     "wall": "somebody sets the wall clock of a host",

@@ -192,7 +192,7 @@ class Life:
             ctx, keys, mine, opening, line=Queue(), alive=lambda: not authority.state(now()).final, until=now() + OPEN_S
         )
         opened: Opened = yield Talk(plan, "open")
-        recorded = Recorded(0 if opened.fresh else opened.log.head.seq, opened.recorded)
+        recorded = Recorded(0 if opened.fresh else opened.log.head.seq)
         self._life = Incarnation(opened, recorded)
         if self.script.anchored:
             self._life.anchor, self._life.drained = self._remember, True

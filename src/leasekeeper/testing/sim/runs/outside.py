@@ -130,6 +130,9 @@ class Outside:
         subject, strong = self.of(run, step.key), step.policy.preflight == "strong"
 
         def look(done: Done) -> None:
+            if self._timeline.now_s < self.refusing_until_s and self._chance.random() < LOSS:
+                self._answer(done, Observed(None, applied=None), None)
+                return
             at_s = self._timeline.now_s - (0.0 if strong else self._chance.choice((0.0, 0.0, LAG_S)))
             seen = next((each for each in subject.applied if each.at_s <= at_s), None)
             value = None if seen is None else seen.result
