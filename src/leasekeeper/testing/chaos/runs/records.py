@@ -99,6 +99,8 @@ class RunsStory(Story):
     ledger: list[Entry] = field(default_factory=list)
     sent: list[Sent] = field(default_factory=list)
     eras: list[Era] = field(default_factory=list)
+    # Whether the last of them could not be read: then nothing can be held against the records.
+    unread: bool = False
     # What the records are signed with.
     ring: Any = None
     # Of runs, in etcd.

@@ -102,7 +102,7 @@ class RunsStorm(Storm):
             story.keys_at_end = len(stage.runs())
             story.pruned, story.tombs = frozenset(stage.desk.archive.pruned), frozenset(stage.tombs())
         except LeasekeeperError as error:
-            story.eras = [*stage.eras]
+            story.eras, story.unread = [*stage.eras], True
             story.stopped = story.stopped or str(error).partition("\n")[0]
 
     @property
