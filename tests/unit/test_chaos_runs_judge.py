@@ -105,7 +105,14 @@ class Past:
 
     def finish(self) -> None:
         """The state, the phase and the end."""
-        told: dict[str, Any] = {"data": STATE, "min_reader": 1, "n": 1, "name": "state", "schema": "order", "version": 1}
+        told: dict[str, Any] = {
+            "data": STATE,
+            "min_reader": 1,
+            "n": 1,
+            "name": "state",
+            "schema": "order",
+            "version": 1,
+        }
         self.record("checkpoint", **told)
         self.record("phase", name="order", n=1, to="done")
         self.record("finished")
