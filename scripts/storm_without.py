@@ -94,7 +94,7 @@ GUARDS = {
         "leasekeeper/protocol/transaction.py",
         "    return m.created_at(log.mine.key, log.mine.create_revision)\n",
         f"    return {ALWAYS}\n",
-        ("revoked", "broken"),
+        ("revoked", "broken", "late-replies"),
         ("its writer's claim was gone",),
         "runs",
         1,

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from leasekeeper.canonical import canonical
+from leasekeeper.errors import ConfigError
 from leasekeeper.protocol.receipt import FIRST_PREV, Draft, Writer, digest, read_receipt, seal
 from leasekeeper.protocol.replay import Replay
 from leasekeeper.signing import HmacKey, Keyring
+from leasekeeper.testing.chaos import Weather
 from leasekeeper.testing.chaos.records import Operation, Residue, Told
+from leasekeeper.testing.chaos.report import write
 from leasekeeper.testing.chaos.runs import Era, Halted, RunsStory, Sent, judge_runs
 from leasekeeper.testing.chaos.runs.records import Order, Stored
 from leasekeeper.testing.chaos.runs.world import DOES
@@ -413,3 +417,35 @@ def test_what_a_restore_takes_away() -> None:
     assert judge_runs(story).figures.taken_by_restore == 1
     story.sent.append(replace(story.sent[-1], at_s=25.0, gate_s=24.9))
     assert "whose records a restore had taken away" in "\n".join(judge_runs(story).violations)
+
+
+def test_the_report(tmp_path: Path) -> None:
+    """B27: report.json says what the storm was over, and the page shows lives, calls and what happened outside."""
+    past = two_lives()
+    past.operations = [Operation(3.0, 4.0, "late-replies", "world"), Operation(5.0, 6.0, "kill", "r0")]
+    past.sent.append(Sent(7.0, "r1.1", "alert in_doubt", f"order/{RUN}", "tip", 0))
+    story = past.story()
+    weather = Weather(seconds=30, replicas=2, workload="runs", kinds=("kill", "late-replies"))
+    data, picture = write(tmp_path, weather, story, judge_runs(story))
+    report = json.loads(data.read_text())
+    assert report["workload"] == "runs"
+    assert report["command"].endswith("--fault kill --fault late-replies --workload runs")
+    assert report["figures"]["lives"] == 2
+    html = picture.read_text()
+    for shown in (
+        "opens a00000 with token 9",
+        "call charge of order/a00000",
+        "tip of a00000, request",
+        "late-replies: world",
+    ):
+        assert shown in html
+
+
+def test_what_makes_no_storm() -> None:
+    """A workload that there is not, and a target where there is an outside world, are errors."""
+    with pytest.raises(ConfigError, match="workload"):
+        Weather(workload="jobs")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="outside world"):
+        Weather(workload="runs", target="shop:Orders")
+    with pytest.raises(ConfigError, match="restore-unraised"):
+        Weather(workload="runs", kinds=("restore-unraised",))

@@ -5,6 +5,8 @@ resource (`effects`), and strikes by the seeded `schedule` with the `faults`. Af
 how leasekeeper works, reads what was written down (`records`) and what is left in etcd, and gives its verdict. `report` and
 `picture` put it into files.
 
+What is at stake is one lease; or, with `leasekeeper.testing.chaos.runs`, durable runs that act on an outside world.
+
 The seed decides the schedule and what the replicas do; when exactly a process runs, the machine decides. So a run cannot be
 repeated to the microsecond; what the verdict says holds for any order of events. For what must be repeatable there is the
 simulator, `leasekeeper.testing.sim`.

@@ -78,7 +78,7 @@ class SlowAnchor(FileAnchor):
     def remember(self, run: str, gen: int, seq: int, hash: str, at_ms: int) -> None:  # noqa: A002 - the record's own word
         """Remember it, and be slow now and then."""
         super().remember(run, gen, seq, hash, at_ms)
-        if self._chance.random() < 0.06:
+        if self._chance.random() < 0.1:
             time.sleep(self._chance.uniform(0.0, self._most_s))
 
 
