@@ -140,7 +140,7 @@ class QuotaReserved(OutOfSpace):
 
 
 class Conflict(FixIt):
-    """What step STEP of RUN would do was done by somebody else: find out by whom before the run goes on.
+    """What step STEP of RUN would do was done by somebody else: find out by whom, then see `leasekeeper runs explain RUN`.
 
     Nothing was called. ``receipt`` is the record that says what was observed.
     """
@@ -218,12 +218,17 @@ ILLEGIBLE = (CorruptState, SchemaTooNew)
 
 
 class SigningKeyMissing(FixIt):
-    """Records of RUN are signed with another key than this program has: give it that key, or rotate to a new one.
+    """Records of RUN are signed with another key than this program has: give it that key, or its public part to trust.
 
-    ``key_id`` is the id of the missing key ("" when the program was given none at all).
+    ``key_id`` is the id of the missing key.
     """
 
     def __init__(self, message: str | None = None, *, run: str = "", key_id: str = "") -> None:
+        if not message and run and key_id:
+            message = (
+                f"records of {run} are signed with key {shlex.quote(key_id)}, which this program does not have: set"
+                " LEASEKEEPER_SIGNING_KEY_FILE to its file, or to that of a new key and give its public part as trust="
+            )
         super().__init__(_said(type(self), message, run=run))
         self.run = run
         self.key_id = key_id
@@ -361,7 +366,7 @@ class RunFinished(FixIt):
 
 
 class RunPruned(FixIt):
-    """RUN is finished and its records were pruned; its id is not used again: begin a run with another id."""
+    """RUN is finished and its records were pruned: begin a run with another id, or of this one a new generation."""
 
     def __init__(self, message: str | None = None, *, run: str = "") -> None:
         super().__init__(_said(type(self), message, run=run))

@@ -329,10 +329,25 @@ def test_what_stands_beside_the_records_and_is_anothers(
 
 
 def test_nothing_is_no_good_run(cli: Any) -> None:
-    """A run of which nothing is recorded does not verify."""
+    """A run of which nothing is recorded does not verify, and it is told why rather than that parts are missing."""
     done = cli("runs", "verify", RUN)
     assert done.code == 1
-    assert "there is no record" in done.out
+    assert "nothing is recorded of it" in done.out
+    assert "beside" not in done.out
+
+
+def test_a_pruned_run_is_verified_by_its_export(cli: Any, keeper: Keeper, tmp_path: Path) -> None:
+    """Of a run that was pruned it is said that its export can be verified; what remembers its records still shows them gone."""
+    finished(keeper)
+    file = str(tmp_path / "o1.jsonl")
+    assert cli("runs", "export", RUN, "--out", file).code == 0
+    assert cli("runs", "prune", RUN, "--exported", file).code == 0
+    done = cli("runs", "verify", RUN)
+    assert done.code == 1
+    assert "verify the export, by --file" in done.out
+    assert "beside" not in done.out
+    assert cli("runs", "verify", "--file", file).code == 0
+    assert cli("runs", "verify", RUN, "--export", file, "-o", "json").json["kind"] == "truncated"
 
 
 def test_a_run_from_another_namespace(cli: Any, keeper: Keeper, hands: Hands, keys: str, etcd: EtcdServer) -> None:
@@ -422,6 +437,8 @@ def test_anchors_that_say_nothing_of_it_or_are_damaged(
     file = Path(heads_file(anchor))
     done = cli("runs", "verify", RUN, "--anchor", str(file), "-o", "json")
     assert (done.code, done.json["anchored"]) == (0, None)
+    told = cli("runs", "verify", RUN, "--anchor", str(file))
+    assert "anchored    nothing: what was given remembers no record of this run" in told.out
     file.write_text(file.read_text().replace('"seq":3', '"seq":4', 1))
     refused = cli("runs", "verify", RUN, "--anchor", str(file))
     assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)

@@ -213,13 +213,21 @@ def test_errors_can_be_imported_from_the_package(error: LeasekeeperError) -> Non
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (InDoubt(run="order/42", step="charge"), "`leasekeeper runs resolve order/42 charge --applied|--not-applied --evidence TEXT`"),
+        (
+            InDoubt(run="order/42", step="charge"),
+            "`leasekeeper runs resolve order/42 charge --applied|--not-applied --evidence TEXT`",
+        ),
         (
             InDoubt(run="order/4 2", step="it's STEP"),
             """`leasekeeper runs resolve 'order/4 2' 'it'"'"'s STEP' --applied|""",
         ),
         (RunHalted(run="order/42", scope="order"), "`leasekeeper unhalt order`"),
         (Quarantined(run="order/42"), "`leasekeeper runs explain order/42`"),
+        (Conflict(run="order/42", step="charge"), "`leasekeeper runs explain order/42`"),
+        (
+            SigningKeyMissing(run="order/42", key_id="orders-2026"),
+            "with key orders-2026, which this program does not have",
+        ),
         (RunFinished(run="order/4\n2"), "'order/4 2' is finished"),
         (
             RecordTooLarge(what="the result of charge", size=70_000, most=65_536),

@@ -133,6 +133,8 @@ def _line(error: BaseException, command: str) -> str:
             return ""
         case LeasekeeperError():
             return _advice(error)
+        case click.UsageError(ctx=click.Context() as ctx):
+            return f"{error.format_message()} (see: {ctx.command_path} --help)"
         case click.ClickException():
             return f"{error.format_message()} (see: {command} --help)"
     if code_of(error) == OUTPUT:

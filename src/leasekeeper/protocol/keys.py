@@ -54,7 +54,9 @@ FORMAT = 1
 
 def check_name(name: object, field: str = "name") -> str:
     """``name`` if it can be one (1 to 255 characters, no control characters, no lone surrogates), else ConfigError."""
-    expected = f"1 to {NAME_MAX} characters, none of them a control character"
+    expected = (
+        f"{'' if isinstance(name, str) else 'text of '}1 to {NAME_MAX} characters, none of them a control character"
+    )
     if not isinstance(name, str) or not 1 <= len(name) <= NAME_MAX:
         raise ConfigError(field=field, value=_shown(name), expected=expected)
     if not name.isprintable() and any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in name):

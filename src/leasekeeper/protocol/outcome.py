@@ -59,7 +59,7 @@ class Told:
 def encode(result: Any, step: str) -> Told:
     """A result as it will be recorded; never fails, since what it tells of has happened."""
     try:
-        text = canonical(result, f"the result of step {step!r}", big="text", most=VALUE_MAX)
+        text = canonical(result, f"step {step!r}: result", big="text", most=VALUE_MAX)
     except NotSerialisable as error:
         return Told(None, "", str(error), "type")
     except TooMuch:
@@ -80,7 +80,8 @@ def returned(told: Told) -> Any:
 
 
 def _refusal(why: str, kind: str) -> Exception:
-    text = f"the step is done, and its result could not be recorded: {why}"
+    done = "the step is done, and its result could not be recorded"
+    text = f"{done}: {why}; it will not be called again: catch this, and go on without the result"
     if kind == "size":
         return RecordTooLarge(text, what="result", most=VALUE_MAX)
     return NotSerialisable(text, field="result", expected="a result that is JSON; return less, or in another form")

@@ -102,10 +102,18 @@ def _look(ctx: Context, keys: RunKeys, word: Word, until: float) -> Plan[_Seen]:
     )
 
 
+def _other_key(run: str, key_id: str, given: str) -> SigningKeyMissing:
+    """The word would be signed otherwise than the run's records are."""
+    if key_id:
+        return SigningKeyMissing(run=run, key_id=key_id)
+    text = f"records of {run} are not signed, and this program has key {given!r}: say it without a key"
+    return SigningKeyMissing(text, run=run)
+
+
 def _check(keys: RunKeys, word: Word, seen: _Seen) -> None:
     key_id = word.signer.key_id if word.signer is not None else ""
     if seen.head.key_id != key_id:
-        raise SigningKeyMissing(run=keys.name.text, key_id=seen.head.key_id or "(none: its records are not signed)")
+        raise _other_key(keys.name.text, seen.head.key_id, key_id)
     check_length(keys.name.text, seen.head.seq, more=2)
     if word.step is None:
         if seen.head.status != "quarantined" and not word.rewound:

@@ -36,7 +36,10 @@ OF_THE_RUN = (
 @lease_command("resolve")
 @run_argument()
 @click.argument("step", required=False)
-@click.option("--applied/--not-applied", "applied", default=None, help="Whether what the step does happened.")
+@click.option(
+    "--applied", "yes", is_flag=True, help="What the step does has happened: it is done, and not called again."
+)
+@click.option("--not-applied", "no", is_flag=True, help="It has not happened: the step will be called again.")
 @click.option("--lift-quarantine", is_flag=True, help="Let a run be tried again that was put aside.")
 @click.option(
     "--accept-rewind",
@@ -51,7 +54,8 @@ def command(
     settings: Settings,
     run: RunName,
     step: str | None,
-    applied: bool | None,
+    yes: bool,
+    no: bool,
     lift_quarantine: bool,
     files: tuple[str, ...],
     evidence: str,
@@ -62,6 +66,7 @@ def command(
     Applied: the step is done and will not be called again. Not applied: it will be called again, with the same idempotency key.
     The record is signed with the key of LEASEKEEPER_SIGNING_KEY or LEASEKEEPER_SIGNING_KEY_FILE if the run's records are.
     """
+    applied = _applied(yes=yes, no=no)
     _check(step, applied, result, of_run=lift_quarantine + bool(files))
     if not evidence.strip():
         raise ConfigError(field="--evidence", value=evidence, expected="what you saw, and where")
@@ -79,6 +84,13 @@ def command(
         told = _sentence(step, applied, known)
         click.echo(one_line(f"record {receipt.seq} of {run.text}: {told}; start the program again"))
     return DONE
+
+
+def _applied(*, yes: bool, no: bool) -> bool | None:
+    """What was said of the step; None: nothing. The word is recorded for good, so of two the last one must not simply win."""
+    if yes and no:
+        raise click.UsageError("say --applied or --not-applied, not both")
+    return True if yes else False if no else None
 
 
 def _check(step: str | None, applied: bool | None, result: str | None, *, of_run: int) -> None:

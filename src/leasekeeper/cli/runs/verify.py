@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -80,7 +81,7 @@ def command(
     if settings.as_json:
         print_json(examined_shape(name, examined))
     else:
-        print_lines(_lines(name, examined))
+        print_lines(_lines(name, examined, asked=bool(anchors or exports)))
     return DONE if examined.ok and examined.verdict.verified else NEGATIVE
 
 
@@ -89,7 +90,9 @@ def ring_of(keys: tuple[str, ...]) -> Keyring | None:
     try:
         return verifying_ring(keys) if keys else None
     except ConfigError as error:
-        raise ConfigError(field="--keys", value=error.value, expected=error.expected) from None
+        _, _, file = error.field.partition(", ")
+        field = f"--keys, {file}" if file else "--keys"
+        raise ConfigError(field=field, value=error.value, expected=error.expected) from None
 
 
 def _in_etcd(
@@ -105,7 +108,17 @@ def _in_etcd(
         ring=ring,
         anchors=_points(source, anchors, exports),
     )
-    return source.facts.name.text, examined
+    return source.facts.name.text, examined if source.facts.known else _gone(source, examined)
+
+
+def _gone(source: EtcdRun, examined: Examined) -> Examined:
+    """Of a run of which nothing is there: what there is to look at in its place. That is no more than a hint."""
+    if examined.verdict.verified or examined.verdict.bad is not None:
+        return examined
+    pruned = "its records were exported and pruned: verify the export, by --file"
+    unknown = "nothing is recorded of it; see: leasekeeper runs ls"
+    why = unknown if source.facts.tomb is None else pruned
+    return Examined(replace(examined.verdict, why=why), (), examined.placed)
 
 
 def _file(path: str, ring: Keyring | None, anchors: tuple[str, ...], exports: tuple[str, ...]) -> tuple[str, Examined]:
@@ -158,7 +171,8 @@ def _remembered(file: str, source: Source) -> list[Point]:
 # ---------------------------------------------------------------- telling
 
 
-def _lines(run: str, examined: Examined) -> list[Text]:
+def _lines(run: str, examined: Examined, *, asked: bool) -> list[Text]:
+    """What people see. ``asked``: an anchor or an export was given, so whether it knows the run is a part of the answer."""
     verdict = examined.verdict
     why = clip(verdict.why, SENTENCE_CHARS)
     good = examined.ok and bool(verdict.verified)
@@ -172,6 +186,8 @@ def _lines(run: str, examined: Examined) -> list[Text]:
         lines.append(_field("attested", "nothing: no key was given to tell by"))
     if verdict.anchored:
         lines.append(_field("anchored", f"up to record {verdict.anchored}"))
+    elif asked and verdict.ok:
+        lines.append(_field("anchored", "nothing: what was given remembers no record of this run"))
     lines += [
         _field("key change", f"record {one.seq}: from {clip(one.old) or 'none'} to {clip(one.new) or 'none'}")
         for one in verdict.rotations
