@@ -114,7 +114,7 @@ class Life:
         self.owner = Owner(world, **opening)
         self.world = self.owner.world
         opened = self.owner.opened
-        recorded = Recorded(0 if opened.fresh else opened.log.head.seq, opened.recorded)
+        recorded = Recorded(0 if opened.fresh else opened.log.head.seq)
         self.incarnation = Incarnation(opened, recorded, quota=2**40, space_read_s=float("inf"))
         self.crash = crash
         self.points = 0

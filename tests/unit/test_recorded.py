@@ -48,7 +48,7 @@ def resumed(steps: int, **opening: Any) -> tuple[Owner, Recorded]:
     do(first, "begun", None, done=False)
     first.leave()
     owner = Owner(first.world, **opening)
-    return owner, Recorded(owner.log.head.seq, owner.opened.recorded)
+    return owner, Recorded(owner.log.head.seq)
 
 
 def found(owner: Owner, recorded: Recorded, step: str) -> Receipt | Pointer:
@@ -90,7 +90,6 @@ def test_many_tasks_at_once(data: st.DataObject) -> None:
     plans = [recorded.find(owner.log, f"s{index}", owner.world.now_s + 5) for index in order]
     runs = Crew(owner.client).run(plans, lambda able: data.draw(st.sampled_from(able)))
     assert [result(run.result) for run in runs] == list(order)  # type: ignore[arg-type]
-    assert not recorded.ahead
 
 
 @pytest.mark.parametrize("name", Recorded.__slots__)
@@ -98,7 +97,6 @@ def test_whatever_is_remembered_wrongly_is_read_anew(name: str) -> None:
     """A19: each field of what was read ahead, set to anything of its kind in between: every step has what was recorded."""
     wrong: dict[str, list[Any]] = {
         "end": [0, 3, 1000],
-        "_ahead": [-5, 0, 1000],
         "_next": [0, 1, 7, 1000],
         "_limit": [1, 500],
         "_window": [{}, {b'"s3"': (3, b"junk")}, {b'"s3"': (99, b"")}, {b'"nobody"': (1, b"")}],
@@ -180,7 +178,7 @@ def test_a_key_may_come_later() -> None:
     do(second, "s1", 1)
     second.leave()
     owner = Owner(first.world, signer=KEY, ring=Keyring(KEY))
-    recorded = Recorded(owner.log.head.seq, owner.opened.recorded)
+    recorded = Recorded(owner.log.head.seq)
     assert [result(found(owner, recorded, name)) for name in ("s0", "s1")] == [0, 1]
 
 

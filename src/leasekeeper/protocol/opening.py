@@ -75,13 +75,12 @@ class Opening:
 
 @dataclass(slots=True)
 class Opened:
-    """A run that is owned: its log, and what it was begun with. ``recorded`` is how many steps were done before."""
+    """A run that is owned: its log, and what it was begun with."""
 
     log: Log
     identity: Identity
     meta: Meta
     fresh: bool
-    recorded: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,7 @@ def open_run(
                 raise RunRewound(run=keys.name.text, have=0, known=max(opening.marks))
             log, meta = _begun(ctx, keys, mine, opening, identity, seen, line, alive)
             if (yield from _begin(log, meta, opening, until)):
-                return Opened(log, identity, read_meta(meta, keys.meta.decode()), True, 0)
+                return Opened(log, identity, read_meta(meta, keys.meta.decode()), True)
         else:
             opened = yield from _take_over(
                 ctx, keys, mine, opening, identity, seen, line=line, alive=alive, until=until
@@ -312,7 +311,7 @@ def _take_over(
     log = _log(ctx, keys, mine, opening, identity, head, line, alive)
     log.account = audited.account
     log.signed_from = audited.signed_from or log.signed_from
-    opened = Opened(log, identity, meta, False, head.done)
+    opened = Opened(log, identity, meta, False)
     if head.status in ("finished", "quarantined"):
         return opened
     if latest.key_id != log.writer.key_id:

@@ -27,21 +27,15 @@ _OUTCOME = b'","kind":"outcome","'
 
 
 class Recorded:
-    """The steps that were done before this life began; ``ahead`` while some of them have not been asked for."""
+    """The steps that were done before this life began, up to record ``end``."""
 
-    __slots__ = ("_ahead", "_limit", "_next", "_window", "end")
+    __slots__ = ("_limit", "_next", "_window", "end")
 
-    def __init__(self, end: int, done: int) -> None:
+    def __init__(self, end: int) -> None:
         self.end = end
-        self._ahead = done
         self._next = 1
         self._limit = PAGE_FIRST
         self._window: dict[bytes, tuple[int, bytes]] = {}
-
-    @property
-    def ahead(self) -> bool:
-        """Whether it is worth looking for a step before it is begun. Never decides: beginning one compares."""
-        return self._ahead > 0
 
     def find(self, log: Log, step: str, until: float) -> Plan[Receipt | Pointer]:
         """A step's outcome, or where it stands (`ABSENT`: it was never begun)."""
@@ -55,8 +49,6 @@ class Recorded:
                 return pointer
             found = yield from outcome_of(log, step, pointer, until)
             self._go_on_from(found.seq)
-        if found.seq <= self.end:
-            self._ahead -= 1
         return found
 
     def _window_is_used_up(self) -> bool:

@@ -331,7 +331,7 @@ def entering(lease: Held, options: RunOptions, make: Callable[[Incarnation], Any
         until=core.now() + OPEN_S,
     )
     opened = yield Talk(plan, "open")
-    recorded = Recorded(0 if opened.fresh else opened.log.head.seq, opened.recorded)
+    recorded = Recorded(0 if opened.fresh else opened.log.head.seq)
     life = Incarnation(opened, recorded, options.blobs, options.quota)
     run = make(life)
     run._tell_quarantined(begun.life)
