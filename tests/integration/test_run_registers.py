@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import pytest
@@ -148,9 +149,7 @@ def test_a_state_is_a_register(etcd_cluster: EtcdCluster, namespace: str) -> Non
             threads = [again_and_again(lambda: timed("write", states, write, unknown)) for _ in range(WRITERS)]
             threads += [again_and_again(lambda: timed("read", states, read, unanswered)) for _ in range(2)]
             threads += [again_and_again(lambda: timed("read", heads, lambda: run.last().seq, unanswered))]
-            threads += [
-                again_and_again(lambda at=at: timed("read", heads, lambda: look(at), unanswered)) for at in beside
-            ]  # type: ignore[misc]
+            threads += [again_and_again(partial(timed, "read", heads, partial(look, at), unanswered)) for at in beside]
             trouble(etcd_cluster, seed=len(namespace))
             over.set()
             for thread in threads:
