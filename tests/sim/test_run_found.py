@@ -9,6 +9,7 @@ import pytest
 from leasekeeper.protocol import halt as halts
 from leasekeeper.protocol import messages as m
 from leasekeeper.protocol import refused, run_keys, step
+from leasekeeper.protocol.transaction import HALTS
 from leasekeeper.testing.sim import Setting, search
 
 WORLDS = 100
@@ -29,7 +30,7 @@ def test_a_halt_that_is_known_and_lets_others_pass(monkeypatch: pytest.MonkeyPat
     def see(log: Any, built: Any, reply: Any) -> Any:
         known, at = look(log, built, reply)
         if any(entry.intent for entry in built.entries):
-            known = halts.halts(m.range_kvs(reply, refused.HALTS), run_keys.halts(log.ctx.keys))
+            known = halts.halts(m.range_kvs(reply, HALTS), run_keys.halts(log.ctx.keys))
         return known, at
 
     monkeypatch.setattr(refused, "_see_halts", see)
