@@ -257,6 +257,51 @@ def test_an_effect_that_says_that_it_returns_no_json(keeper: Keeper, raw: RawEtc
         assert raw.revision() == revision
 
 
+class Bank:
+    """A callee whose calls are methods."""
+
+    def charge(self, order: str, cents: int = 1) -> str:
+        """One order."""
+        return f"{order}: {cents}"
+
+
+@effect()
+def with_step(step: Step, order: str) -> str:
+    """An effect of one argument beside the step."""
+    return order
+
+
+@effect()
+def without_step(order: str) -> str:
+    """An effect whose author forgot the step."""
+    return order
+
+
+@pytest.mark.parametrize(
+    ("made", "args"),
+    [
+        (lambda order: order, ()),
+        (lambda: 1, ("o",)),
+        (Bank().charge, ()),
+        (Bank().charge, ("o", 1, 2)),
+        (with_step, ()),
+        (without_step, ("o",)),
+    ],
+)
+def test_an_effect_that_cannot_take_its_arguments(
+    keeper: Keeper, raw: RawEtcd, made: Callable[..., Any], args: tuple[Any, ...]
+) -> None:
+    """A call that cannot be made is refused before the intent: nothing is in doubt because of a slip of the pen."""
+    with keeper.run("order", id="1", signer=None) as run:
+        revision = raw.revision()
+        with pytest.raises(Misuse, match="is given"):
+            run.do("s", made, *args)
+        assert raw.revision() == revision
+        assert run.do("s", Bank().charge, "o") == "o: 1"
+        assert run.do("t", lambda *words: list(words), 1, 2, 3) == [1, 2, 3]
+        assert run.do("u", with_step, "o") == "o"
+
+
 @pytest.mark.parametrize("where", ["etcd", "directory"])
 @pytest.mark.parametrize(
     "size", [RESULT_INLINE_MAX - 2, RESULT_INLINE_MAX - 1, 256 * 1024 - 2, 256 * 1024 - 1, 1_500_000]

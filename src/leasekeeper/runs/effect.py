@@ -165,8 +165,9 @@ class Effect:
         return next((name for name, part in parts.items() if part is not None and is_awaited(part)), "")
 
     def call(self, args: tuple[Any, ...]) -> Callable[[Step], Any]:
-        """The call, for one set of arguments; a bare callable is not told of the step."""
+        """The call, for one set of arguments; a bare callable is not told of the step. Misuse where it cannot take so many."""
         function = self.function
+        _check_takes(function, len(args) + (not self._bare), self.name)
         if self._bare:
             return lambda step: function(*args)
         return lambda step: function(step, *args)
@@ -286,6 +287,22 @@ def is_awaited(function: Callable[..., Any]) -> bool:
 def _name(function: object) -> str:
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     return str(name)[:200]
+
+
+def _check_takes(function: Callable[..., Any], given: int, name: str) -> None:
+    """Misuse for a plain function that cannot be called with so many arguments: found only then, the step would be in doubt.
+
+    By its code object alone: a signature takes longer than the rest of a step. What has none is found out by the call.
+    """
+    bound = inspect.ismethod(function)
+    plain = function.__func__ if inspect.ismethod(function) else function
+    if not inspect.isfunction(plain) or plain.__code__.co_flags & inspect.CO_VARARGS:
+        return
+    most = plain.__code__.co_argcount - bound
+    least = most - len(plain.__defaults__ or ())
+    if not least <= given <= most:
+        takes = f"{most}" if least == most else f"{least} to {most}"
+        raise Misuse(f"{name} takes {takes} arguments, with the step if it is an @effect, and is given {given}")
 
 
 def _never_json(function: Callable[..., Any]) -> str:
