@@ -88,5 +88,7 @@ def test_the_list_is_whole() -> None:
     """Each example has a line in the list, with a sentence of what it shows."""
     listed = re.findall(r"^\| `(\w+\.py)` \| .+ \|$", (FOLDER / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert (
-        listed == sorted(KILLS) == sorted(path.name for path in FOLDER.glob("*.py") if "play(story, agent)" in path.read_text())
+        listed
+        == sorted(KILLS)
+        == sorted(path.name for path in FOLDER.glob("*.py") if "play(story, agent)" in path.read_text())
     )

@@ -240,7 +240,9 @@ def test_a_command_can_be_pasted() -> None:
     """Names with blanks or quotation marks are quoted for a shell."""
     alert = alert_of(InDoubt(run="order/a b", step="it's", seq=1))
     assert alert is not None
-    assert alert.command == """leasekeeper runs resolve 'order/a b' 'it'"'"'s' --applied|--not-applied --evidence TEXT"""
+    assert (
+        alert.command == """leasekeeper runs resolve 'order/a b' 'it'"'"'s' --applied|--not-applied --evidence TEXT"""
+    )
 
 
 def test_what_is_told_has_a_bound() -> None:
