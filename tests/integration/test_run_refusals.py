@@ -478,6 +478,33 @@ def test_a_run_that_is_too_long(keeper: Keeper, monkeypatch: pytest.MonkeyPatch)
         run.do("new", made)
 
 
+@pytest.mark.parametrize("sees", [None, True])
+def test_a_finished_run_is_not_opened_again_by_a_step_left_open(
+    keeper: Keeper, raw: RawEtcd, sees: bool | None
+) -> None:
+    """A step whose exception was swallowed is not put in doubt, nor adopted, once the run is finished: no worker would see it."""
+    seen: list[bool | None] = [None]
+
+    @effect()
+    def mail(step: Step) -> None:
+        raise OSError("no answer")
+
+    @mail.preflight
+    def mailed(step: Step) -> Observed:
+        return Observed(applied=seen[0])
+
+    with keeper.run("order", id="1", signer=None) as run, pytest.raises(OSError, match="no answer"):
+        run.do("mail", mail)
+    seen[0] = sees
+    with ends_with(RunFinished), keeper.run("order", id="1", signer=None) as run:
+        revision = raw.revision()
+        try:
+            run.do("mail", mail)
+        finally:
+            assert raw.revision() == revision
+            assert run._life.log.head.status == "finished"
+
+
 def test_a_quota_that_is_reached(keeper: Keeper) -> None:
     """Where etcd is as full as it may be, no step is begun; a step that is done is still found."""
     made = Effect()

@@ -34,7 +34,7 @@ from leasekeeper.protocol.pointer import ABSENT, Pointer, read_pointer
 from leasekeeper.protocol.recorded import outcome_of
 from leasekeeper.protocol.stop import conflict, doubt, drifted
 from leasekeeper.protocol.witness import agreed, catch_up, check_intent, is_agreed
-from leasekeeper.run_errors import ArgumentsChanged, Conflict, StepBusy
+from leasekeeper.run_errors import ArgumentsChanged, Conflict, RunFinished, StepBusy
 from leasekeeper.run_records import Observed, Receipt
 
 if TYPE_CHECKING:
@@ -118,6 +118,9 @@ def _again(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer) -> Con
     if pointer.state == "conflict":
         receipt = yield Talk(record(log.ctx, log.keys, pointer.outcome, log.ctx.now() + READ_S), "find")
         raise Conflict(run=log.run, step=spec.key, receipt=receipt)
+    if log.head.status == "finished":
+        # To record a doubt would open it again, and no worker would find it: it is not in their list any more.
+        raise RunFinished(run=log.run)
     said = yield Talk(check_intent(log, spec.key, pointer, the_key(life, spec.key), log.ctx.now() + READ_S), "find")
     spec = as_it_was_sent(spec, said)
     seen, seen_s = yield from observe(life, spec, calls, pointer)
