@@ -114,6 +114,18 @@ def test_a_run_with_an_owner_is_left_alone() -> None:
     assert "leasekeeper show run/order/order-42" in shown
 
 
+def test_a_finished_run_with_a_step_left_open() -> None:
+    """A swallowed exception: the run is finished, nobody will ask again, and a person can still say what became of the step."""
+    raised = ("raised", "charge", {"applied": None, "intent": 2, "type": "OSError", "text": "no answer"})
+    shown = text(told(("intent", "charge", INTENT), raised, ("finished", "", {}), status="finished"))
+    assert shown.startswith("run order/order-42 is finished, and it is not known what became of 'charge'")
+    assert "leasekeeper runs resolve order/order-42 charge --applied --evidence 'WHAT YOU SAW'" in shown
+    assert "nothing. To keep" not in shown
+    memo = text(told(("before", "plan", INTENT), ("finished", "", {}), status="finished"))
+    assert memo.startswith("run order/order-42 is finished\n")
+    assert "runs resolve" not in memo
+
+
 def test_halts_come_first_in_what_to_do() -> None:
     """B15: a run that is halted says by what, by whom and why, and how to lift it, quoted for a shell."""
     halt = Halt("order/*", "wrong prices", "ops", 1_700_000_000_000, 5)

@@ -41,7 +41,8 @@ def _by_its_records(told: Told) -> str:
         steps = ", ".join(said(step.key) for step in story.doubts[:STEPS_MAX])
         return f"is in doubt: nobody can tell whether {steps} happened, and a person has to look"
     if story.finished:
-        return "is finished"
+        unknown = ", ".join(said(step.key) for step in _left_open(told)[:STEPS_MAX])
+        return f"is finished, and it is not known what became of {unknown}" if unknown else "is finished"
     halted = ", and is halted" if facts.halts else ""
     if facts.owner is not None:
         return f"is running{halted}: {clip(facts.owner.holder) or 'somebody'} owns it"
@@ -80,7 +81,12 @@ def what_to_do(told: Told) -> Iterator[str]:
         yield f"  {_resolve(told, '--lift-quarantine')}"
     yield from _about_steps(told)
     if story.finished:
-        yield "nothing. To keep it outside of etcd, and then remove it:"
+        left_open = _left_open(told)
+        for step in left_open[:STEPS_MAX]:
+            yield f"no program asks about {said(step.key)} any more; look whether it was applied, and say it for the record:"
+            yield f"  {_resolve(told, '--applied', step)}"
+            yield f"  {_resolve(told, '--not-applied', step)}"
+        yield f"{'then' if left_open else 'nothing. To'} keep it outside of etcd, and then remove it:"
         yield f"  {told.command('runs', 'export', run, '--out', 'FILE')}"
         yield f"  {told.command('runs', 'prune', run, '--exported', 'FILE')}"
     elif not (story.quarantined or story.doubts or story.conflicts):
@@ -97,6 +103,11 @@ def _about_steps(told: Told) -> Iterator[str]:
         yield f"and so for {plural(len(waiting) - STEPS_MAX, 'more step')}"
     if waiting:
         yield "with --applied add --result JSON if later steps need it; then start the program again"
+
+
+def _left_open(told: Told) -> list[StepStory]:
+    """The steps of which nothing is known, in a run that has ended: an exception was swallowed. A memo has done no harm."""
+    return [step for step in told.story.open_steps if not step.memo] if told.story.finished else []
 
 
 def _about_owner(told: Told) -> Iterator[str]:
