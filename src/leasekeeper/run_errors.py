@@ -241,6 +241,10 @@ class BlobMissing(FixIt):
     """
 
     def __init__(self, message: str | None = None, *, digest: str = "") -> None:
+        if not message and digest:
+            message = (
+                f"a result is recorded, but blob {digest} is missing from the blob store: put it back under that name"
+            )
         super().__init__(message)
         self.digest = digest
 

@@ -14,6 +14,7 @@ import pytest
 from leasekeeper import (
     ArgumentsChanged,
     AsyncKeeper,
+    BlobMissing,
     ConfigError,
     Conflict,
     InDoubt,
@@ -319,6 +320,18 @@ def test_large_results(keeper: Keeper, raw: RawEtcd, namespace: str, tmp_path: P
     inline = size + 2 <= RESULT_INLINE_MAX
     assert len(pieces) == (0 if inline or blobs else -(-(size + 2) // (256 * 1024)))
     assert bool(list(tmp_path.iterdir())) == (where == "directory" and not inline)
+
+
+def test_a_result_in_a_store_that_was_not_given_again(keeper: Keeper, tmp_path: Path) -> None:
+    """A life without the blob store of the one before is told to give it: nothing was damaged, and nothing is called."""
+    made = Effect("x" * 1_500_000)
+    with ends_with(KeyError), keeper.run("order", id="1", signer=None, blobs=DirectoryBlobs(tmp_path)) as run:
+        run.do("s", made)
+        raise KeyError
+    (blob,) = (file.name for file in tmp_path.rglob("*") if file.is_file())
+    with ends_with(BlobMissing, match=f"blobs=.*{blob}"), keeper.run("order", id="1", signer=None) as run:
+        run.do("s", made)
+    assert len(made.calls) == 1
 
 
 def test_a_result_that_is_too_large_for_everything(keeper: Keeper) -> None:

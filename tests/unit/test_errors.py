@@ -228,6 +228,7 @@ def test_errors_can_be_imported_from_the_package(error: LeasekeeperError) -> Non
             SigningKeyMissing(run="order/42", key_id="orders-2026"),
             "with key orders-2026, which this program does not have",
         ),
+        (BlobMissing(digest="ab" * 32), f"blob {'ab' * 32} is missing"),
         (RunFinished(run="order/4\n2"), "'order/4 2' is finished"),
         (
             RecordTooLarge(what="the result of charge", size=70_000, most=65_536),

@@ -20,7 +20,7 @@ from leasekeeper.protocol.conduct import Conduct, Invoke, Talk
 from leasekeeper.protocol.limits import INLINE_MAX, VALUE_MAX
 from leasekeeper.protocol.plan import TXN, Plan, persist
 from leasekeeper.protocol.receipt import digest, plain, text_of
-from leasekeeper.run_errors import CorruptState, NotSerialisable, RecordTooLarge
+from leasekeeper.run_errors import BlobMissing, CorruptState, NotSerialisable, RecordTooLarge
 from leasekeeper.run_records import Answered
 
 if TYPE_CHECKING:
@@ -211,7 +211,8 @@ def _get_pieces(log: Log, name: str, size: int) -> Plan[bytes]:
 def value_of(life: Incarnation, receipt: Receipt) -> Conduct[Any]:
     """The value of a recorded outcome, wherever it is kept.
 
-    Raises NotSerialisable or RecordTooLarge for one that could not be recorded, CorruptState for one that is not what was.
+    Raises NotSerialisable or RecordTooLarge for one that could not be recorded, BlobMissing for one that is kept elsewhere,
+    CorruptState for one that is not what was.
     """
     data = receipt.data
     if "result" in data:
@@ -230,6 +231,11 @@ def value_of(life: Incarnation, receipt: Receipt) -> Conduct[Any]:
         text = yield Invoke(lambda: blobs.get(name), "load")
     else:
         text = yield Talk(_get_pieces(life.log, name, size), "pieces")
+        if not text:
+            told = (
+                f"the result of {where} is not in etcd: give the blob store that keeps it as blobs=, where it is {name}"
+            )
+            raise BlobMissing(told, digest=name)
     if digest(text) != name:
         why = f"its result, kept as {name}, is not what was recorded"
         raise CorruptState(f"{where} cannot be trusted: {why}", where=where, why=why)
