@@ -20,6 +20,7 @@ from leasekeeper import (
     InDoubt,
     InputChanged,
     Keeper,
+    LeaseLost,
     Misuse,
     NotApplied,
     NotSerialisable,
@@ -320,6 +321,31 @@ def test_large_results(keeper: Keeper, raw: RawEtcd, namespace: str, tmp_path: P
     inline = size + 2 <= RESULT_INLINE_MAX
     assert len(pieces) == (0 if inline or blobs else -(-(size + 2) // (256 * 1024)))
     assert bool(list(tmp_path.iterdir())) == (where == "directory" and not inline)
+
+
+def test_a_step_under_way_when_the_run_is_left(keeper: Keeper) -> None:
+    """What its thread is told is that the run's lease was given back here, not that somebody else has taken the key away."""
+    begun, left = threading.Event(), threading.Event()
+    told: list[tuple[str, object]] = []
+
+    def slow() -> None:
+        begun.set()
+        left.wait(10)
+
+    def aside() -> None:
+        try:
+            run.do("slow", slow)
+        except LeaseLost as lost:
+            told.append((lost.reason, lost.loss))
+
+    thread = threading.Thread(target=aside)
+    with ends_with(KeyError), keeper.run("order", id="1", signer=None) as run:
+        thread.start()
+        assert begun.wait(10)
+        raise KeyError
+    left.set()
+    thread.join(10)
+    assert told == [("released", None)]
 
 
 def test_a_result_in_a_store_that_was_not_given_again(keeper: Keeper, tmp_path: Path) -> None:

@@ -131,6 +131,8 @@ async def _perform_async(on: Footing, operation: Operation) -> Any:
 def public(held: Held, error: Fenced | Fault) -> BaseException:
     """What users see of an error that never leaves the library."""
     if isinstance(error, Fenced):
+        if held.state.final:
+            return lost(held._authority)  # given back here, or lost and known: nobody else has taken the key away
         held._core.heart.key_gone(held._authority)
         return gone(held._authority, held._now())
     if held._authority.loss is not None:
