@@ -224,7 +224,7 @@ class Life:
 
     def _do(self, plan: StepPlan, state: Stated[Any]) -> Conduct[None]:
         policy = plan.policy
-        argument = plan.argument + (self._replica.release(self.script.run) if plan.varies else "")
+        argument = plan.argument + (self._replica.release(self.script.run, plan.key) if plan.varies else "")
         spec = Spec(
             key=plan.key,
             kind=policy.kind,

@@ -47,7 +47,7 @@ class RunReplica(Replica):
         self._strike: tuple[str, int, float] | None = None
         # A replica in five is of another release, which asks for something else; whoever is refused for it is rolled back.
         self._other = number == 1
-        self._rolled_back: set[str] = set()
+        self._rolled_back: set[tuple[str, str]] = set()
 
     def _employ(self) -> list[Worker]:
         chance = self.process.chance
@@ -56,13 +56,13 @@ class RunReplica(Replica):
     def _wall(self) -> float:
         return self.world.wall() + self.world.skews[self.number]
 
-    def release(self, run: str) -> str:
+    def release(self, run: str, step: str) -> str:
         """What this release of the program adds to the argument of a step that varies."""
-        return "'" if self._other != (run in self._rolled_back) else ""
+        return "'" if self._other != ((run, step) in self._rolled_back) else ""
 
-    def roll_back(self, run: str) -> None:
-        """The other release, from now on, for this run."""
-        self._rolled_back ^= {run}
+    def roll_back(self, run: str, step: str) -> None:
+        """The other release, from now on, for this step."""
+        self._rolled_back ^= {(run, step)}
 
     def arm(self, at: str, points: int, freezes_s: float) -> None:
         """Have it struck at a point, the next one of that name or, if ``at`` is empty, of any, when so many more have passed."""
@@ -194,7 +194,7 @@ class RunWorker(Worker):
         else:
             replica.world.tell(replica.name, f"{run}: ended by {type(error).__name__}: {str(error)[:120]}")
             if isinstance(error, ArgumentsChanged):
-                replica.roll_back(run)
+                replica.roll_back(run, error.step)
             if isinstance(error, (InDoubt, Quarantined, RunHalted, RunRewound)):
                 self._rests[run] = replica.process.now() + replica.process.chance.uniform(*REST_S)
         self._over(hold)
