@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     )
     from leasekeeper.keeper import Keeper, Lease
     from leasekeeper.protocol.authority import State
+    from leasekeeper.protocol.halt import Halt
+    from leasekeeper.protocol.prune import Pruned
     from leasekeeper.records import Claim, Loss
     from leasekeeper.run_errors import (
         AnchorSkewed,
@@ -66,31 +68,40 @@ if TYPE_CHECKING:
         StepBusy,
         TransactionTooLarge,
     )
-    from leasekeeper.run_records import Answered, Observed, Receipt
-    from leasekeeper.runs.aio import AsyncRun
+    from leasekeeper.run_records import Answered, Observed, Receipt, StepView
+    from leasekeeper.runs.aio import AsyncCheckpoint, AsyncPhase, AsyncRun
+    from leasekeeper.runs.aio_worker import AsyncWorker
+    from leasekeeper.runs.alert import Alert
     from leasekeeper.runs.effect import Effect, Step, effect
-    from leasekeeper.runs.run import Run
+    from leasekeeper.runs.run import Checkpoint, Phase, Run
     from leasekeeper.runs.schema import migration
+    from leasekeeper.runs.worker import Worker
     from leasekeeper.schema_errors import MigrationFailed, SchemaTooNew, SchemaUnknown
     from leasekeeper.timing import Timing
     from leasekeeper.wire.channel import TLS
 
 __all__ = [
     "TLS",
+    "Alert",
     "AnchorSkewed",
     "Answered",
     "ArgumentsChanged",
+    "AsyncCheckpoint",
     "AsyncKeeper",
     "AsyncLease",
+    "AsyncPhase",
     "AsyncRun",
+    "AsyncWorker",
     "AuthError",
     "BlobMissing",
+    "Checkpoint",
     "Claim",
     "ConfigError",
     "Conflict",
     "CorruptState",
     "Drift",
     "Effect",
+    "Halt",
     "IllegalTransition",
     "InDoubt",
     "InputChanged",
@@ -108,6 +119,8 @@ __all__ = [
     "Observed",
     "OutOfSpace",
     "OutcomeUnknown",
+    "Phase",
+    "Pruned",
     "Quarantined",
     "QuotaReserved",
     "Receipt",
@@ -126,10 +139,12 @@ __all__ = [
     "State",
     "Step",
     "StepBusy",
+    "StepView",
     "StoreRewound",
     "Timing",
     "TransactionTooLarge",
     "Unavailable",
+    "Worker",
     "__version__",
     "effect",
     "migration",
@@ -140,6 +155,16 @@ _HOME = {
     "AsyncKeeper": "aio",
     "AsyncLease": "aio",
     "Answered": "run_records",
+    "Alert": "runs.alert",
+    "AsyncCheckpoint": "runs.aio",
+    "AsyncPhase": "runs.aio",
+    "AsyncWorker": "runs.aio_worker",
+    "Checkpoint": "runs.run",
+    "Halt": "protocol.halt",
+    "Phase": "runs.run",
+    "Pruned": "protocol.prune",
+    "StepView": "run_records",
+    "Worker": "runs.worker",
     "AsyncRun": "runs.aio",
     "Observed": "run_records",
     "Receipt": "run_records",
