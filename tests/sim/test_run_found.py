@@ -6,11 +6,16 @@ from typing import Any
 
 import pytest
 
+from leasekeeper.protocol import act as acts
 from leasekeeper.protocol import halt as halts
 from leasekeeper.protocol import messages as m
 from leasekeeper.protocol import refused, run_keys, step
 from leasekeeper.protocol.transaction import HALTS
-from leasekeeper.testing.sim import Setting, search
+from leasekeeper.testing.sim import RunWorld, Setting, report, search
+from leasekeeper.testing.sim import world as world_module
+from leasekeeper.testing.sim.runs.policies import POLICIES, Script, StepPlan
+from leasekeeper.testing.sim.runs.replica import RunReplica
+from leasekeeper.timing import Timing
 
 WORLDS = 100
 
@@ -46,3 +51,48 @@ def test_a_doubt_that_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(step, "_judge", anew)
     assert broken("outside") == "order"
+
+
+class OldKey(RunWorld):
+    """One run with one step, whose callee forgets a key after 15 seconds.
+
+    Its first owner is killed before it has recorded the answer; the next one stands still for six seconds between its intent,
+    when the key is some ten seconds old, and the gate.
+    """
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        policy = next(each for each in POLICIES if each.name == "forgetful")
+        first = self.scripts[0]
+        self.scripts = (
+            Script(first.keys, ((StepPlan("s", policy, "it"),),), attended=True, anchored=False, budget=10),
+        )
+        self.names = (first.lease,)
+        self._by_run = {first.run: self.scripts[0]}
+
+    def _storm(self) -> None:
+        self.timeline.at(0.0, lambda: self._arm("effect:return", 0.0))
+        self.timeline.at(6.0, lambda: self._arm("intent:reply", 6.0))
+        super()._storm()
+
+    def _arm(self, point: str, freezes_s: float) -> None:
+        for replica in self.replicas:
+            assert isinstance(replica, RunReplica)
+            replica.arm(point, 0, freezes_s)
+
+
+@pytest.mark.parametrize("put_back", [False, True])
+def test_a_key_that_grows_old_at_the_gate(monkeypatch: pytest.MonkeyPatch, put_back: bool) -> None:
+    """A18: Where a repeated call is not decided on anew at the gate, its key is sent when the callee has forgotten it."""
+    act = acts.act
+    if put_back:
+        monkeypatch.setattr(step, "act", lambda *args, again=None, **named: act(*args, **named))
+    usual = Timing(ttl=10.0)
+    monkeypatch.setattr(world_module, "TIMINGS", (usual,))
+    outcome = OldKey(Setting(1, replicas=2, only=(), workload="runs")).run()
+    if put_back:
+        assert outcome.violation is not None
+        assert outcome.violation.promise == "at most once"
+    else:
+        assert outcome.violation is None, report(outcome)
+        assert (outcome.counts["applied"], outcome.counts["doubts"], outcome.counts["finished"]) == (1, 1, 1)
