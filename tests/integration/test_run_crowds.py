@@ -72,7 +72,7 @@ def _last(core: Any, name: str) -> Any:
     return found[0].seq
 
 
-def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
+def in_threads(count: int, work: Callable[[int], Any], bound_s: float = 60.0) -> list[Any]:
     """Do something in so many threads at the same moment: what each came to, errors raised."""
     together = threading.Barrier(count)
 
@@ -81,7 +81,7 @@ def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
         return work(index)
 
     with ThreadPoolExecutor(count) as pool:
-        return [each.result(60) for each in [pool.submit(one, index) for index in range(count)]]
+        return [each.result(bound_s) for each in [pool.submit(one, index) for index in range(count)]]
 
 
 # ---------------------------------------------------------------- steps
@@ -212,7 +212,7 @@ def test_no_update_is_lost(keeper: Keeper, each: int) -> None:
             for _ in range(each):
                 state.update(lambda now: Count((now or Count()).total + 1), tries=10_000)
 
-        in_threads(8, work)
+        in_threads(8, work, 350.0)
         state = run.checkpoint("count", Count)
         assert (state.value, state.n) == (Count(8 * each), 8 * each)
         assert chain_is_whole(keeper) == 1 + 8 * each

@@ -116,12 +116,14 @@ class RunWorker(Worker):
         if replica.keeper.closed or self.hold is not None or self._running is not None or self._looking:
             return
         now_s = replica.process.now()
-        scripts = [each for each in replica.world.present() if each.run not in self._done]
+        head = replica.world.runs.books.head
+        # What was finished, and what etcd has lost since, is begun once more.
+        scripts = [each for each in replica.world.present() if each.run not in self._done or head(each.run) is None]
         rested = [each for each in scripts if self._rests.get(each.run, now_s) <= now_s]
         fresh = [each for each in rested if each.run not in replica.world.begun]
         if replica.world.is_calm:
             # Clients have gone home: what was begun is left to those who look for it.
-            begun = [each for each in rested if replica.world.runs.books.head(each.run) is not None]
+            begun = [each for each in rested if head(each.run) is not None]
             rested = fresh = [each for each in rested if each not in begun]
         if chance.random() < 0.5 or not rested:
             self._look()
