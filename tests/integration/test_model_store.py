@@ -182,6 +182,7 @@ def _forget_what_differs(reply: Any, *, bare: bool) -> None:
 checked = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+@pytest.mark.timeout(300)
 @checked
 @given(st.data())
 def test_the_model_answers_as_etcd_does(real: RealStore, namespace: str, data: st.DataObject) -> None:

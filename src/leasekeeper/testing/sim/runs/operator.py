@@ -104,6 +104,7 @@ class Operator:
             return
         self._asking.add(asking)
         word = Word(step=step, applied=applied, evidence=b'"looked"', result=canonical(result, "result"))
+        self._keeper.ctx.accept_rewind()  # each command is a process of its own, which has seen nothing of etcd before
         plan = resolve(self._keeper.ctx, script.keys, word, self._process.now() + ASKED_S)
 
         def said(_: Any, error: BaseException | None) -> None:
