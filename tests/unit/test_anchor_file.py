@@ -363,8 +363,9 @@ def test_a_file_put_in_its_place_is_the_one_that_is_written(
     assert everything(path) == [head(1), head(2)]
 
 
-def test_threads_append_whole_lines(path: Path, anchor: FileAnchor) -> None:
+def test_threads_append_whole_lines(path: Path) -> None:
     """Runs of one process in many threads share one file; every line is there, in one chain."""
+    anchor = FileAnchor(path, timeout_s=50)  # a busy disk flushes slowly, and they wait for one another
 
     def work(number: int) -> None:
         for seq in range(1, 11):
