@@ -65,7 +65,7 @@ class ByHand:
         if intent:
             compare.append(m.queue_empty(halts(keys.keys)))
             failure.append(m.get(halts(keys.keys)))
-        compare += [m.absent(keys.record(seq)), _unchanged(step, changed)]
+        compare += [m.absent(keys.record(seq)), m.unchanged(step, changed)]
         failure.append(m.get(step))
         head = b"%d" % seq + b"h" * (self._sizes["head"] - len(str(seq)))
         success = (
@@ -78,10 +78,6 @@ class ByHand:
             raise RuntimeError("the raw transactions do not work as they should")
         self._head = head
         return int(reply.header.revision)
-
-
-def _unchanged(key: bytes, revision: int) -> pb.Compare:
-    return pb.Compare(result=pb.Compare.EQUAL, target=pb.Compare.MOD, key=key, mod_revision=revision)
 
 
 def _sizes(run: Run) -> dict[str, int]:

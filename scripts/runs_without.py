@@ -74,7 +74,7 @@ GUARDS = {
     "step": Guard(
         "what is added compares where its step stands",
         "leasekeeper/protocol/transaction.py",
-        "        request.compare.append(_unchanged(key, revision))\n",
+        "        request.compare.append(m.unchanged(key, revision))\n",
         f"        request.compare.append({ALWAYS})\n",
         "where_a_step_stands",
     ),

@@ -66,7 +66,9 @@ def put_if_owner(ctx: Context, mine: Ownership, key: bytes, value: bytes, until:
     while True:
         _check_owner(ctx, mine, key, reply)
         before = _seen(reply)
-        request = pb.TxnRequest(compare=(own, _unwritten(key, before)), success=(m.put(key, value),), failure=tell)
+        request = pb.TxnRequest(
+            compare=(own, m.unchanged(key, before.mod_revision)), success=(m.put(key, value),), failure=tell
+        )
         unseen: list[None] = []
         lost_reply, first = partial(unseen.append, None), not before.mod_revision
         try:
@@ -96,12 +98,6 @@ def _look_again(
         else:
             return reply
     raise _unknown(key, fault.text or fault.cause.value)
-
-
-def _unwritten(key: bytes, seen: _Seen) -> pb.Compare:
-    """True while nobody has written the key since it was seen; a key that does not exist compares as 0."""
-    compare = pb.Compare
-    return compare(result=compare.EQUAL, target=compare.MOD, key=key, mod_revision=seen.mod_revision)
 
 
 def _seen(reply: pb.TxnResponse) -> _Seen:

@@ -26,6 +26,7 @@ __all__ = [
     "range_count",
     "range_kvs",
     "read_only",
+    "unchanged",
     "under_lease",
     "value_is",
 ]
@@ -52,6 +53,11 @@ def not_created_at(key: bytes, revision: int) -> pb.Compare:
 def under_lease(key: bytes, lease_id: int) -> pb.Compare:
     """True when the key lives by this lease."""
     return _Compare(result=_Compare.EQUAL, target=_Compare.LEASE, key=key, lease=lease_id)
+
+
+def unchanged(key: bytes, mod_revision: int) -> pb.Compare:
+    """True while the key was last changed at ``mod_revision``; 0: while it does not exist."""
+    return _Compare(result=_Compare.EQUAL, target=_Compare.MOD, key=key, mod_revision=mod_revision)
 
 
 def value_is(key: bytes, value: bytes) -> pb.Compare:

@@ -212,8 +212,8 @@ def _bury(ctx: Context, keys: RunKeys, seen: _Seen, exported: Exported, until: f
         at_ms=now_ms,
     )
     compares = (
-        _at(keys.head, seen.head_revision),
-        _at(keys.tomb, seen.tomb.mod_revision if seen.tomb is not None else 0),
+        m.unchanged(keys.head, seen.head_revision),
+        m.unchanged(keys.tomb, seen.tomb.mod_revision if seen.tomb is not None else 0),
         m.queue_empty(ctx.keys.queue(keys.name.lease)),
     )
     request = pb.TxnRequest(compare=compares, success=(m.put(keys.tomb, tomb.stored()),))
@@ -223,7 +223,7 @@ def _bury(ctx: Context, keys: RunKeys, seen: _Seen, exported: Exported, until: f
 def _clear(ctx: Context, keys: RunKeys, seen: _Seen, until: float) -> Plan[int | None]:
     """Delete all that is left: how many keys; None when something has changed meanwhile."""
     assert seen.tomb is not None
-    guard = (_at(keys.head, seen.head_revision), _at(keys.tomb, seen.tomb.mod_revision))
+    guard = (m.unchanged(keys.head, seen.head_revision), m.unchanged(keys.tomb, seen.tomb.mod_revision))
     deleted: int = 0
     while True:
         until = max(until, ctx.now() + PROGRESS_S)  # what makes progress may go on
@@ -261,11 +261,6 @@ def _nothing_else(keys: RunKeys) -> list[pb.Compare]:
     ]
 
 
-def _at(key: bytes, mod_revision: int) -> pb.Compare:
-    kinds = pb.Compare
-    return kinds(result=kinds.EQUAL, target=kinds.MOD, key=key, mod_revision=mod_revision)
-
-
 # ---------------------------------------------------------------- tombstones
 
 
@@ -286,7 +281,7 @@ def sweep(ctx: Context, start: bytes | None, until: float) -> Plan[tuple[int, in
         if over:
             root = f"{ctx.keys.root}run/".encode() + kv.key[len(prefix) :] + b"/"
             delete = pb.TxnRequest(
-                compare=(_at(kv.key, kv.mod_revision), m.queue_empty(root)), success=(m.delete(kv.key),)
+                compare=(m.unchanged(kv.key, kv.mod_revision), m.queue_empty(root)), success=(m.delete(kv.key),)
             )
             done = yield from persist(TXN, delete, now=ctx.now, until=until, strict=True)
             gone += done.succeeded

@@ -145,11 +145,11 @@ def _say(
     stored = writer.seal(draft, seq=seq, prev=seen.head.hash, at_ms=at_ms)
     head = _turned(word)(seen.head).after(seq, digest(stored), at_ms, len(stored))
     puts = [m.put(keys.record(seq), stored), m.put(keys.head, head.stored())]
-    compares = [_unchanged(keys.head, seen.head_revision), m.epoch_is(ctx.keys.epoch, seen.epoch)]
-    compares += [m.absent(keys.record(seq)), _unchanged(keys.tomb, seen.tomb_revision)]
+    compares = [m.unchanged(keys.head, seen.head_revision), m.epoch_is(ctx.keys.epoch, seen.epoch)]
+    compares += [m.absent(keys.record(seq)), m.unchanged(keys.tomb, seen.tomb_revision)]
     if word.step is not None:
         key = keys.step(word.step)
-        compares.append(_unchanged(key, seen.pointer.mod_revision))
+        compares.append(m.unchanged(key, seen.pointer.mod_revision))
         turned = seen.pointer.turned("done", seq) if word.applied else seen.pointer.turned("cleared")
         puts.append(m.put(key, turned.stored()))
     queue = ctx.keys.queue(keys.name.lease)
@@ -190,8 +190,3 @@ def _turned(word: Word) -> Callable[[Head], Head]:
     if word.applied:
         return lambda head: head.settled(step).one_more()
     return lambda head: head.settled(step)._replace(restarts=0)
-
-
-def _unchanged(key: bytes, mod_revision: int) -> pb.Compare:
-    kinds = pb.Compare
-    return kinds(result=kinds.EQUAL, target=kinds.MOD, key=key, mod_revision=mod_revision)

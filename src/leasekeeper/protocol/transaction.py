@@ -74,7 +74,7 @@ def _add(log: Log, built: Built, entry: Entry, at_ms: int) -> Head:
     request.compare.append(m.absent(where))
     request.success.extend(puts)
     for key, revision in entry.expects:
-        request.compare.append(_unchanged(key, revision))
+        request.compare.append(m.unchanged(key, revision))
         request.failure.append(m.get(key))
     built.entries.append(entry)
     built.stored.append(stored)
@@ -113,8 +113,3 @@ def _owned(log: Log) -> pb.Compare:
 
 def _same_epoch(log: Log) -> pb.Compare:
     return m.epoch_is(log.ctx.keys.epoch, log.epoch)
-
-
-def _unchanged(key: bytes, mod_revision: int) -> pb.Compare:
-    kinds = pb.Compare
-    return kinds(result=kinds.EQUAL, target=kinds.MOD, key=key, mod_revision=mod_revision)
