@@ -44,8 +44,8 @@ def test_the_list_is_that_of_the_source() -> None:
         }
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 2:
-                # Of runs, `_talk` makes a conduct of one request.
-                sides = SIDES.get("Talk" if node.func.id == "_talk" else node.func.id)
+                # `talk` makes a conduct of one request.
+                sides = SIDES.get("Talk" if node.func.id == "talk" else node.func.id)
                 name = node.args[1]
                 words = named.get(name.id, set()) if isinstance(name, ast.Name) else literals(name)
                 found |= {f"{word}:{side}" for word in words for side in sides or ()}

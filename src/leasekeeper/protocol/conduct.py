@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from leasekeeper.protocol.plan import Plan
 
-__all__ = ["Alarm", "Alarmed", "Conduct", "Gate", "Invoke", "Operation", "Talk", "Tell"]
+__all__ = ["Alarm", "Conduct", "Gate", "Invoke", "Operation", "Talk", "Tell", "talk"]
 
 T = TypeVar("T")
 
@@ -65,6 +65,11 @@ class Alarm:
     seq: int
 
 
-Alarmed = bool
 Operation = Talk | Invoke | Gate | Tell | Alarm
 Conduct = Generator[Operation, Any, T]
+
+
+def talk(plan: Plan[T], name: str) -> Conduct[T]:
+    """The conduct that runs one plan."""
+    result: T = yield Talk(plan, name)
+    return result

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from leasekeeper.errors import Misuse, StopWork
 from leasekeeper.protocol import closing, history, phase
-from leasekeeper.protocol.conduct import Talk
+from leasekeeper.protocol.conduct import talk
 from leasekeeper.protocol.steps import step_page
 from leasekeeper.run_errors import StaleCheckpoint
 from leasekeeper.runs.ask_first import aasked_first
@@ -103,7 +103,7 @@ class AsyncRun(Owned):
         core, log = self.lease._core, self._life.log
         if error is None:
             self._check_idle()
-            await self._drive(_talk(closing.finish(log), "finish"))
+            await self._drive(talk(closing.finish(log), "finish"))
             if self._options.anchors:
                 await aside(self._remember, "leasekeeper-anchor")
         elif closing.is_told(error) and not self.lease.state.final:
@@ -111,10 +111,6 @@ class AsyncRun(Owned):
                 await core.asyncio.run(closing.fail(log, error))
             except (StopWork, Exception) as failed:  # noqa: BLE001 - the block's own error is what is told
                 del failed
-
-
-def _talk(plan: Any, name: str) -> Conduct[Any]:
-    return (yield Talk(plan, name))
 
 
 class AsyncCheckpoint(Stated[T]):
@@ -154,7 +150,7 @@ class AsyncCheckpoint(Stated[T]):
         raise Misuse(f"tries={tries!r}: expected at least 1")
 
     async def _run(self, plan: Any) -> Any:
-        return await self._owned._drive(_talk(plan, "checkpoint"))
+        return await self._owned._drive(talk(plan, "checkpoint"))
 
 
 class AsyncPhase:
@@ -171,7 +167,7 @@ class AsyncPhase:
         """The phase, read linearizably."""
         log = self._run._life.log
         found: tuple[str, int, int] = await self._run._drive(
-            _talk(phase.now_in(log, self.name, self._legal, log.ctx.now() + READ_S), "phase")
+            talk(phase.now_in(log, self.name, self._legal, log.ctx.now() + READ_S), "phase")
         )
         return found[0]
 
@@ -179,7 +175,7 @@ class AsyncPhase:
         """Move to a phase that may follow the present one, by compare-and-set; see `Phase.move`."""
         log = self._run._life.log
         self._run.lease._check_not_over()
-        await self._run._drive(_talk(phase.move(log, self.name, self._legal, to, log.ctx.now() + READ_S), "phase"))
+        await self._run._drive(talk(phase.move(log, self.name, self._legal, to, log.ctx.now() + READ_S), "phase"))
 
     def __repr__(self) -> str:
         return f"<AsyncPhase {self.name!r} of {self._run.run}>"

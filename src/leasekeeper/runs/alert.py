@@ -139,11 +139,6 @@ def alert_of(error: BaseException, *, holder: str = "") -> Alert | None:
     if kind is None or not isinstance(error, LeasekeeperError):
         return None
     run, step = getattr(error, "run", ""), getattr(error, "step", "")
-    command = f"leasekeeper runs explain {shlex.quote(run)}"
-    if isinstance(error, InDoubt):
-        command = (
-            f"leasekeeper runs resolve {shlex.quote(run)} {shlex.quote(step)} --applied|--not-applied --evidence TEXT"
-        )
     return Alert(
         kind=kind,
         run=run,
@@ -151,8 +146,17 @@ def alert_of(error: BaseException, *, holder: str = "") -> Alert | None:
         why=getattr(error, "why", "") or error.message,
         seq=getattr(error, "seq", 0),
         holder=holder,
-        command=command,
+        command=command_for(kind, run, step),
     )
+
+
+def command_for(kind: AlertKind, run: str, step: str) -> str:
+    """What to type to go on."""
+    if kind == "in_doubt":
+        return (
+            f"leasekeeper runs resolve {shlex.quote(run)} {shlex.quote(step)} --applied|--not-applied --evidence TEXT"
+        )
+    return f"leasekeeper runs explain {shlex.quote(run)}"
 
 
 def exit_code(error: BaseException) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shlex
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -27,7 +26,7 @@ from leasekeeper.protocol.recorded import Recorded
 from leasekeeper.protocol.run_keys import RunKeys
 from leasekeeper.protocol.stop import entered
 from leasekeeper.run_errors import InDoubt, NotSerialisable, RecordTooLarge, RunHalted, RunRewound
-from leasekeeper.runs.alert import Alert, sound
+from leasekeeper.runs.alert import Alert, command_for, sound
 from leasekeeper.runs.effect import Step, as_effect
 from leasekeeper.runs.options import opening
 from leasekeeper.runs.spool import Spool
@@ -255,7 +254,7 @@ class Owned:
             why=told.why,
             seq=told.seq,
             holder=self.lease.holder,
-            command=_command(told.kind, self.run, told.step),
+            command=command_for(told.kind, self.run, told.step),
         )
         log.error("%s", alert.line)
         hook = self._options.alert
@@ -290,15 +289,6 @@ def _ending(error: BaseException | None) -> Literal["finished", "failed", "halte
         case LeaseLost() | StaleToken():
             return "lost"
     return "failed"
-
-
-def _command(kind: str, run: str, step: str) -> str:
-    """What to type to go on."""
-    if kind == "in_doubt":
-        return (
-            f"leasekeeper runs resolve {shlex.quote(run)} {shlex.quote(step)} --applied|--not-applied --evidence TEXT"
-        )
-    return f"leasekeeper runs explain {shlex.quote(run)}"
 
 
 def _json(value: object, what: str) -> bytes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from leasekeeper.errors import Misuse, StopWork
 from leasekeeper.protocol import closing, history, phase
-from leasekeeper.protocol.conduct import Talk
+from leasekeeper.protocol.conduct import talk
 from leasekeeper.protocol.steps import step_page
 from leasekeeper.run_errors import StaleCheckpoint
 from leasekeeper.runs.ask_first import asked_first
@@ -138,7 +138,7 @@ class Run(Owned):
         core, log = self.lease._core, self._life.log
         if error is None:
             self._check_idle()
-            self._drive(_talk(closing.finish(log), "finish"))
+            self._drive(talk(closing.finish(log), "finish"))
             if self._options.anchors:
                 self._remember()
         elif closing.is_told(error) and not self.lease.state.final:
@@ -146,10 +146,6 @@ class Run(Owned):
                 core.blocking.run(closing.fail(log, error))
             except (StopWork, Exception) as failed:  # noqa: BLE001 - the block's own error is what is told
                 del failed
-
-
-def _talk(plan: Any, name: str) -> Conduct[Any]:
-    return (yield Talk(plan, name))
 
 
 class Checkpoint(Stated[T]):
@@ -195,7 +191,7 @@ class Checkpoint(Stated[T]):
         raise Misuse(f"tries={tries!r}: expected at least 1")
 
     def _run(self, plan: Any) -> Any:
-        return self._owned._drive(_talk(plan, "checkpoint"))
+        return self._owned._drive(talk(plan, "checkpoint"))
 
 
 class Phase:
@@ -212,7 +208,7 @@ class Phase:
         """The phase, read linearizably."""
         log = self._run._life.log
         found: tuple[str, int, int] = self._run._drive(
-            _talk(phase.now_in(log, self.name, self._legal, log.ctx.now() + READ_S), "phase")
+            talk(phase.now_in(log, self.name, self._legal, log.ctx.now() + READ_S), "phase")
         )
         return found[0]
 
@@ -223,7 +219,7 @@ class Phase:
         """
         log = self._run._life.log
         self._run.lease._check_not_over()
-        self._run._drive(_talk(phase.move(log, self.name, self._legal, to, log.ctx.now() + READ_S), "phase"))
+        self._run._drive(talk(phase.move(log, self.name, self._legal, to, log.ctx.now() + READ_S), "phase"))
 
     def __repr__(self) -> str:
         return f"<Phase {self.name!r} of {self._run.run}>"

@@ -14,7 +14,7 @@ from leasekeeper.errors import StopWork
 from leasekeeper.fencing import split_token
 from leasekeeper.protocol import closing, phase
 from leasekeeper.protocol import step as steps
-from leasekeeper.protocol.conduct import Conduct, Talk
+from leasekeeper.protocol.conduct import Conduct, Talk, talk
 from leasekeeper.protocol.gate import lost
 from leasekeeper.protocol.guarded import Ownership
 from leasekeeper.protocol.history import last
@@ -117,7 +117,7 @@ class Life:
         try:
             conducts = body.send(cast("Any", results)) if error is None else body.throw(error)
         except StopIteration:
-            self._all([_talk(closing.finish(self._life.log), "finish")], lambda _, error: self._end(error))
+            self._all([talk(closing.finish(self._life.log), "finish")], lambda _, error: self._end(error))
         except BaseException as raised:
             if raised is not error:
                 raise
@@ -206,12 +206,12 @@ class Life:
 
     def _work(self) -> Body:
         state: Stated[Any] = Stated(cast("Any", self), "state", dict, None)
-        yield [_talk(state._read(), "checkpoint")]
+        yield [talk(state._read(), "checkpoint")]
         for number, stage in enumerate(self.script.stages):
             yield [self._do(plan, state) for plan in stage]
             if (state.value or {}).get("stage", -1) < number:
-                yield [_talk(state._commit({"stage": number}), "checkpoint")]
-        yield [_talk(self._move(), "phase")]
+                yield [talk(state._commit({"stage": number}), "checkpoint")]
+        yield [talk(self._move(), "phase")]
 
     def _move(self) -> Any:
         legal, log = phase.transitions(PHASES), self._life.log
@@ -279,7 +279,3 @@ class Life:
         heard = self._world.timeline.now_s >= self._world.deaf_until_s
         self._world.runs.alarm(self.script.run, alarm, self.hold, heard=heard)
         return heard
-
-
-def _talk(plan: Any, name: str) -> Conduct[Any]:
-    return (yield Talk(plan, name))
