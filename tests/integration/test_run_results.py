@@ -1,0 +1,83 @@
+"""Results of steps: what is no JSON, what is large and where it is kept, what is too much, and the same value ever after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from leasekeeper import (
+    BlobMissing,
+    Keeper,
+    NotSerialisable,
+    RecordTooLarge,
+)
+from leasekeeper.protocol.outcome import RESULT_INLINE_MAX
+from leasekeeper.runs.blobs import DirectoryBlobs
+from tests.effects import Effect, ends_with
+from tests.raw import RawEtcd
+
+
+@pytest.mark.parametrize("result", [object(), {1, 2}, b"x", float("nan"), [object()]])
+def test_a_result_that_is_no_json(keeper: Keeper, result: object) -> None:
+    """The effect has happened, so the step is done, in every life; who asks is told why there is no result."""
+    made = Effect(result)
+    for _ in range(2):
+        with ends_with(NotSerialisable, match="the step is done"), keeper.run("order", id="1", signer=None) as run:
+            try:
+                run.do("s", made)
+            finally:
+                assert [step.state for step in run.steps()] == ["done"]
+    assert len(made.calls) == 1
+
+
+@pytest.mark.parametrize("where", ["etcd", "directory"])
+@pytest.mark.parametrize(
+    "size", [RESULT_INLINE_MAX - 2, RESULT_INLINE_MAX - 1, 256 * 1024 - 2, 256 * 1024 - 1, 1_500_000]
+)
+def test_large_results(keeper: Keeper, raw: RawEtcd, namespace: str, tmp_path: Path, size: int, where: str) -> None:
+    """A result larger than a record holds comes back whole, from pieces or a directory; one that fits stands in its record."""
+    blobs = DirectoryBlobs(tmp_path) if where == "directory" else None
+    made = Effect("x" * size)
+    for life in range(2):
+        with ends_with(KeyError), keeper.run("order", id="1", signer=None, blobs=blobs) as run:
+            assert run.do("s", made) == "x" * size
+            raise KeyError(life)
+    assert len(made.calls) == 1
+    pieces = raw.keys(f"leasekeeper/{namespace}/run/order/1/blob/")
+    inline = size + 2 <= RESULT_INLINE_MAX
+    assert len(pieces) == (0 if inline or blobs else -(-(size + 2) // (256 * 1024)))
+    assert bool(list(tmp_path.iterdir())) == (where == "directory" and not inline)
+
+
+def test_a_result_in_a_store_that_was_not_given_again(keeper: Keeper, tmp_path: Path) -> None:
+    """A life without the blob store of the one before is told to give it: nothing was damaged, and nothing is called."""
+    made = Effect("x" * 1_500_000)
+    with ends_with(KeyError), keeper.run("order", id="1", signer=None, blobs=DirectoryBlobs(tmp_path)) as run:
+        run.do("s", made)
+        raise KeyError
+    (blob,) = (file.name for file in tmp_path.rglob("*") if file.is_file())
+    with ends_with(BlobMissing, match=f"blobs=.*{blob}"), keeper.run("order", id="1", signer=None) as run:
+        run.do("s", made)
+    assert len(made.calls) == 1
+
+
+def test_a_result_that_is_too_large_for_everything(keeper: Keeper) -> None:
+    """More than 8 MiB: the step is done, in every life, and who asks is told the bound."""
+    made = Effect("x" * (8 * 1024 * 1024))
+    for _ in range(2):
+        with ends_with(RecordTooLarge, match="the step is done"), keeper.run("order", id="1", signer=None) as run:
+            run.do("s", made)
+    assert len(made.calls) == 1
+
+
+def test_the_same_value_at_first_and_ever_after(keeper: Keeper) -> None:
+    """B2: what a step returns is decoded from what is recorded, also the first time."""
+    made = Effect({"tuple": (1, 2), "big": 2**60, "float": 1.0, "text": "ä"})
+    found = []
+    for _ in range(2):
+        with ends_with(KeyError), keeper.run("order", id="1", signer=None) as run:
+            found.append(run.do("s", made))
+            found.append(run.do("s", made))
+            raise KeyError
+    assert found == [{"tuple": [1, 2], "big": str(2**60), "float": 1, "text": "ä"}] * 4
