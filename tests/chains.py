@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from leasekeeper.canonical import canonical
 from leasekeeper.protocol.receipt import FIRST_PREV, Draft, Writer, digest, read_receipt, seal, signed_part
 from leasekeeper.signing import Ed25519Key, HmacKey, Keyring, SigningKey, VerifyingKey
@@ -23,6 +25,9 @@ def has_cryptography() -> bool:
     except ImportError:
         return False
     return True
+
+
+needs_cryptography = pytest.mark.skipif(not has_cryptography(), reason="needs the extra leasekeeper[signing]")
 
 
 def signing(kind: str, key_id: str = "k1") -> SigningKey | None:

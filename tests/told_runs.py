@@ -10,10 +10,12 @@ import pytest
 
 from leasekeeper import InDoubt, Keeper
 from leasekeeper.protocol.receipt import digest
+from leasekeeper.runs.anchor import FileAnchor
 from leasekeeper.signing import Ed25519Key
 from leasekeeper.testing import EtcdServer
 from tests.raw import Key, RawEtcd
 
+RUN = "order/o-1"
 TTL_S = 5.0
 
 
@@ -59,7 +61,7 @@ class Hands:
 
     raw: RawEtcd
     namespace: str
-    run: str = "order/o-1"
+    run: str = RUN
 
     @property
     def root(self) -> str:
@@ -107,3 +109,8 @@ def signer(key_id: str = "k1") -> Ed25519Key:
 def server_of(etcd: EtcdServer, namespace: str, **more: Any) -> Keeper:
     """A keeper on the test's namespace."""
     return Keeper(etcd.endpoint, namespace=namespace, holder="worker-1", **more)
+
+
+def heads_file(anchor: FileAnchor) -> str:
+    """The anchor's file."""
+    return repr(anchor)[len("FileAnchor('") : -2]

@@ -1,14 +1,12 @@
-"""`runs ls|show|explain|export|state|resolve|keygen`, `halt` and `unhalt` against a real etcd."""
+"""`runs ls|show|explain` against a real etcd: how each run stands, and its whole history."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,38 +14,13 @@ import pytest
 
 from leasekeeper import Keeper, LeaseLost
 from leasekeeper.protocol import run_look
-from leasekeeper.runs.export import Record, read_export
 from leasekeeper.testing import EtcdServer
-from tests.commands import ROOT, Ended, call
+from tests.commands import ROOT, call
 from tests.raw import RawEtcd
 from tests.support import until
-from tests.told_runs import Hands, fine, finished, in_doubt, server_of, signer
+from tests.told_runs import Hands, fine, finished, in_doubt, server_of
 
 EVIL = "\x1b[31mred\x1b[0m [bold]x[/bold] \u202egnp \x07\x9b2J"
-
-
-@pytest.fixture
-def keeper(etcd: EtcdServer, namespace: str) -> Iterator[Keeper]:
-    """Somebody who has runs."""
-    with server_of(etcd, namespace) as made:
-        yield made
-
-
-@pytest.fixture
-def cli(etcd: EtcdServer, namespace: str) -> Any:
-    """The command line on this test's namespace."""
-
-    def run(*args: str, **more: Any) -> Ended:
-        return call(*args, **{"endpoint": etcd.endpoint, "namespace": namespace, **more})
-
-    return run
-
-
-@pytest.fixture
-def hands(raw: RawEtcd, namespace: str) -> Hands:
-    """Somebody who changes what is stored of run order/o-1."""
-    return Hands(raw, namespace)
-
 
 # ---------------------------------------------------------------- ls
 
@@ -279,224 +252,7 @@ def fine_again() -> str:
     return "done"
 
 
-# ---------------------------------------------------------------- export and state
-
-
-def test_export_to_a_file_and_to_stdout(cli: Any, keeper: Keeper, hands: Hands, tmp_path: Path) -> None:
-    """B14: the file holds the stored bytes, is its owner's alone, and stdout gives the same lines for a pipe."""
-    finished(keeper)
-    out = tmp_path / "o.jsonl"
-    done = cli("runs", "export", "order/o-1", "--out", str(out), "-o", "json")
-    assert (done.code, done.json["records"], done.json["ok"], done.json["key_id"]) == (0, 8, True, None)
-    assert stat.S_IMODE(out.stat().st_mode) == 0o600
-    with out.open("rb") as stream:
-        assert [line.stored for line in read_export(stream) if isinstance(line, Record)] == [
-            key.value for key in hands.records()
-        ]
-    piped = cli("runs", "export", "order/o-1").out.splitlines()
-    assert piped[1:-1] == out.read_text().splitlines()[1:-1]
-
-
-def test_export_says_what_is_damaged(cli: Any, keeper: Keeper, raw: RawEtcd, hands: Hands, tmp_path: Path) -> None:
-    """Damage is exported as it is, told, and makes the exit code 1."""
-    finished(keeper)
-    raw.put(hands.key(3), "no receipt")
-    done = cli("runs", "export", "order/o-1", "--out", str(tmp_path / "o.jsonl"))
-    assert done.code == 1
-    assert "record 3 is corrupt" in done.out
-
-
-def test_state_at_any_record(cli: Any, keeper: Keeper, tmp_path: Path) -> None:
-    """B14: time travel, from etcd and from an export alike: before a step, after it, and at the end."""
-    finished(keeper)
-    out = tmp_path / "o.jsonl"
-    cli("runs", "export", "order/o-1", "--out", str(out))
-    for source in (("order/o-1",), ("--file", str(out))):
-        begun = cli("runs", "state", *source, "--at", "2", "-o", "json").json
-        assert begun["steps"] == {"step-0": "intent"}
-        assert begun["checkpoints"] == {}
-        end = cli("runs", "state", *source, "-o", "json").json
-        assert (end["seq"], end["status"]) == (8, "finished")
-        assert end["checkpoints"] == {"state": {"paid": True}}
-        assert end["phases"] == {"goods": "sent"}
-        assert cli("runs", "state", *source, "--at", "0", "-o", "json").json["steps"] == {}
-    assert "checkpoint 'state': {\"paid\": true}" in cli("runs", "state", "order/o-1").out
-
-
-def test_no_state_that_cannot_be_believed(cli: Any, keeper: Keeper, raw: RawEtcd, hands: Hands) -> None:
-    """Up to the record before the damage there is a state; from there on an error, never a guess."""
-    finished(keeper)
-    raw.put(hands.key(5), "no receipt")
-    assert cli("runs", "state", "order/o-1", "--at", "4").code == 0
-    for words in (("--at", "5"), ()):
-        done = cli("runs", "state", "order/o-1", *words)
-        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-        assert "record 5 is corrupt" in done.err
-
-
-# ---------------------------------------------------------------- resolve
-
-
-def test_resolve_applied_goes_on_with_the_result(cli: Any, keeper: Keeper) -> None:
-    """C23: the operator's word is a record; the next life takes the step for done, with its result; nothing is resolved twice."""
-    in_doubt(keeper)
-    words = ("runs", "resolve", "order/o-2", "charge", "--applied", "--evidence", "the bank's list")
-    done = cli(*words, "--result", '{"id": 7}', "-o", "json")
-    assert (done.code, done.json["seq"], done.json["applied"]) == (0, 10, True)
-    with keeper.run("order", id="o-2", ttl=5) as run:
-        assert run.do("charge", pytest.fail) == {"id": 7}
-    again = cli(*words)
-    assert (again.code, again.err.count("\n")) == (2, 1)
-    assert "there is nothing to resolve" in again.err
-
-
-def test_resolve_lifts_a_quarantine(cli: Any, keeper: Keeper) -> None:
-    """A run that is put aside goes on after the word; a run that is not is left as it is."""
-    for _ in range(2):
-        with pytest.raises(RuntimeError), keeper.run("order", id="o-3", ttl=5, restarts=1):
-            raise RuntimeError("early")
-    with pytest.raises(BaseException, match="aside"), keeper.run("order", id="o-3", ttl=5, restarts=1):
-        pass
-    assert cli("runs", "ls", "-o", "json").json[0]["status"] == "quarantined"
-    words = ("runs", "resolve", "order/o-3", "--lift-quarantine", "--evidence", "mended")
-    assert cli(*words).code == 0
-    with keeper.run("order", id="o-3", ttl=5) as run:
-        assert run.do("a", fine, 1) == {"value": 1}
-    assert cli(*words).code == 2
-
-
-def test_resolve_signs_with_the_environments_key(cli: Any, keeper: Keeper) -> None:
-    """A signed run takes only a signed word: without the key it is refused, with it the record is signed."""
-    in_doubt(keeper, signer=signer())
-    words = ("runs", "resolve", "order/o-2", "charge", "--not-applied", "--evidence", "looked")
-    refused = cli(*words)
-    assert refused.code == 2
-    assert "key" in refused.err
-    text = f"ed25519:k1:{'azFrMWsxazFrMWsxazFrMWsxazFrMWsxazFrMWsxazE='}"
-    assert cli(*words, env={"LEASEKEEPER_SIGNING_KEY": text}).code == 0
-    assert cli("runs", "show", "order/o-2", "-o", "json").json["records"][-1]["key_id"] == "k1"
-
-
-# ---------------------------------------------------------------- halt
-
-
-def test_halt_list_unhalt(cli: Any, keeper: Keeper) -> None:
-    """B15: after halt no step begins in its scope, elsewhere it does; it is listed with its reason, and ends by unhalt."""
-    done = cli("halt", "order/*", "--reason", "wrong prices", "-o", "json")
-    assert done.code == 0
-    assert done.json["revision"] > 0
-    with pytest.raises(BaseException, match="halted"):
-        finished(keeper)
-    finished_elsewhere = keeper.run("mail", id="m", ttl=5)
-    with finished_elsewhere as run:
-        run.do("a", fine, 1)
-    (one,) = cli("halt", "--list", "-o", "json").json
-    assert (one["scope"], one["reason"]) == ("order/*", "wrong prices")
-    assert "wrong prices" in cli("halt", "--list").out
-    assert cli("unhalt", "order/*").code == 0
-    assert cli("unhalt", "order/*").code == 1
-    finished(keeper)
-    assert cli("halt", "--list").out == ""
-
-
-# ---------------------------------------------------------------- keygen
-
-
-def test_keygen_keeps_the_private_half(cli: Any, tmp_path: Path) -> None:
-    """A20: the private key goes into a new file of mode 0600 and nowhere else; the public one verifies what it signs."""
-    file = tmp_path / "k.key"
-    done = cli("runs", "keygen", "--out", str(file), "--id", "k9", endpoint="127.0.0.1:9")
-    private = file.read_text().strip()
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert done.out.startswith("ed25519-public:k9:")
-    assert private.split(":")[2] not in done.out + done.err
-    again = cli("runs", "keygen", "--out", str(file))
-    assert (again.code, again.err.count("\n")) == (2, 1)
-    assert file.read_text().strip() == private
-    hmac = cli("runs", "keygen", "--kind", "hmac", "--out", str(tmp_path / "h.key"))
-    assert (hmac.code, hmac.out) == (0, "")
-
-
-# ---------------------------------------------------------------- what is wrong
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("runs",), "missing command"),
-        (("runs", "shwo", "a/b"), "did you mean show?"),
-        (("runs", "show"), "RUN"),
-        (("runs", "show", "x"), "RUN='x': expected workflow/id"),
-        (("runs", "show", "a/b/c"), "RUN='a/b/c': expected workflow/id"),
-        (("runs", "show", "a/b\n"), "RUN='a/b\\n': expected"),
-        (("runs", "show", f"a/{'x' * 101}"), "at most 100 characters"),
-        (("runs", "show", "\udcff/b"), "expected"),
-        (("runs", "ls", "a\nb"), "PREFIX='a\\nb'"),
-        (("runs", "explain"), "say RUN, or --file"),
-        (("runs", "explain", "a/b", "--file", "x"), "say RUN, or --file"),
-        (("runs", "explain", "--file", "/nonexistent"), "--file='/nonexistent': expected a file that can be read"),
-        (("runs", "explain", "--file", "/"), "--file='/': expected a file that can be read"),
-        (("runs", "verify", "a/b", "--keys", "/nonexistent"), "--keys='/nonexistent': expected a file"),
-        (("runs", "verify", "a/b", "--keys", __file__), f"--keys, {__file__}='something else': expected"),
-        (("runs", "state", "a/b", "--at", "-1"), "--at"),
-        (("runs", "state", "a/b", "--at", "x"), "--at"),
-        (("runs", "resolve", "a/b"), "--evidence"),
-        (("runs", "resolve", "a/b", "s"), "(see: leasekeeper runs resolve --help)"),
-        (("runs", "resolve", "a/b", "--evidence", "x"), "say which STEP"),
-        (("runs", "resolve", "a/b", "s", "--evidence", "x"), "say --applied or --not-applied"),
-        (("runs", "resolve", "a/b", "s", "--applied", "--not-applied", "--evidence", "x"), "not both"),
-        (("runs", "resolve", "a/b", "s", "--applied", "--evidence", " "), "--evidence=' ': expected what you saw"),
-        (("runs", "resolve", "a/b", "s", "--lift-quarantine", "--evidence", "x"), "about the whole run"),
-        (("runs", "resolve", "a/b", "s", "--not-applied", "--result", "1", "--evidence", "x"), "--result goes with"),
-        (
-            ("runs", "resolve", "a/b", "s", "--applied", "--result", "{", "--evidence", "x"),
-            "--result='{': expected JSON",
-        ),
-        (("runs", "prune"), "say RUN"),
-        (("runs", "prune", "a/b"), "say --exported FILE"),
-        (("runs", "prune", "a/b", "--exported", "/nonexistent"), "--exported='/nonexistent': expected a file"),
-        (("runs", "prune", "a/b", "--exported", __file__), "a good export"),
-        (("runs", "prune", "a/b", "--finished-before", "1h", "--exported", "x"), "say RUN"),
-        (("runs", "prune", "--finished-before", "soon", "--exported", "x"), "--finished-before='soon'"),
-        (("runs", "keygen"), "--out"),
-        (("runs", "keygen", "--out", "/nonexistent/k"), "--out='/nonexistent/k': expected a new file"),
-        (("halt",), "say SCOPE"),
-        (("halt", "order/*"), "say --reason"),
-        (("halt", "a*b", "--reason", "x"), "SCOPE='a*b': expected"),
-        (("halt", "order", "--reason", "x"), "SCOPE='order': expected"),
-        (("halt", "*", "--list"), "say SCOPE, or --list"),
-        (("unhalt",), "SCOPE"),
-        (("unhalt", "a/b/c"), "SCOPE='a/b/c': expected"),
-    ],
-)
-def test_wrong_input_is_one_line_and_two(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
-    """Wrong names, files, numbers and combinations end with 2 and one line in the words that were typed; etcd is not asked."""
-    done = call(*words, endpoint="127.0.0.1:9", namespace="n")
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("leasekeeper: ")
-    assert done.err.count("\n") == 1
-    assert "bug in leasekeeper" not in done.err
-    assert said in done.err
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("runs", "ls"),
-        ("runs", "show", "a/b"),
-        ("runs", "explain", "a/b"),
-        ("runs", "verify", "a/b"),
-        ("runs", "state", "a/b"),
-        ("runs", "resolve", "a/b", "s", "--applied", "--evidence", "x"),
-        ("halt", "a/b", "--reason", "x"),
-        ("halt", "--list"),
-        ("unhalt", "a/b"),
-    ],
-)
-def test_without_etcd(words: tuple[str, ...]) -> None:
-    """When etcd does not answer it is one line and 69, never what was true once."""
-    done = call(*words, endpoint="127.0.0.1:9", namespace="n", env={"LEASEKEEPER_TIMEOUT": "200ms"})
-    assert (done.code, done.out, done.err.count("\n")) == (69, "", 1)
+# ---------------------------------------------------------------- meanwhile, and too late
 
 
 def test_a_run_being_worked_on_is_shown_whole(cli: Any, keeper: Keeper) -> None:

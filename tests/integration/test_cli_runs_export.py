@@ -1,0 +1,84 @@
+"""`runs export|state|keygen` against a real etcd: what is put into files, and a run as it was at any record."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import Any
+
+from leasekeeper import Keeper
+from leasekeeper.runs.export import Record, read_export
+from tests.raw import RawEtcd
+from tests.told_runs import Hands, finished
+
+# ---------------------------------------------------------------- export and state
+
+
+def test_export_to_a_file_and_to_stdout(cli: Any, keeper: Keeper, hands: Hands, tmp_path: Path) -> None:
+    """B14: the file holds the stored bytes, is its owner's alone, and stdout gives the same lines for a pipe."""
+    finished(keeper)
+    out = tmp_path / "o.jsonl"
+    done = cli("runs", "export", "order/o-1", "--out", str(out), "-o", "json")
+    assert (done.code, done.json["records"], done.json["ok"], done.json["key_id"]) == (0, 8, True, None)
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    with out.open("rb") as stream:
+        assert [line.stored for line in read_export(stream) if isinstance(line, Record)] == [
+            key.value for key in hands.records()
+        ]
+    piped = cli("runs", "export", "order/o-1").out.splitlines()
+    assert piped[1:-1] == out.read_text().splitlines()[1:-1]
+
+
+def test_export_says_what_is_damaged(cli: Any, keeper: Keeper, raw: RawEtcd, hands: Hands, tmp_path: Path) -> None:
+    """Damage is exported as it is, told, and makes the exit code 1."""
+    finished(keeper)
+    raw.put(hands.key(3), "no receipt")
+    done = cli("runs", "export", "order/o-1", "--out", str(tmp_path / "o.jsonl"))
+    assert done.code == 1
+    assert "record 3 is corrupt" in done.out
+
+
+def test_state_at_any_record(cli: Any, keeper: Keeper, tmp_path: Path) -> None:
+    """B14: time travel, from etcd and from an export alike: before a step, after it, and at the end."""
+    finished(keeper)
+    out = tmp_path / "o.jsonl"
+    cli("runs", "export", "order/o-1", "--out", str(out))
+    for source in (("order/o-1",), ("--file", str(out))):
+        begun = cli("runs", "state", *source, "--at", "2", "-o", "json").json
+        assert begun["steps"] == {"step-0": "intent"}
+        assert begun["checkpoints"] == {}
+        end = cli("runs", "state", *source, "-o", "json").json
+        assert (end["seq"], end["status"]) == (8, "finished")
+        assert end["checkpoints"] == {"state": {"paid": True}}
+        assert end["phases"] == {"goods": "sent"}
+        assert cli("runs", "state", *source, "--at", "0", "-o", "json").json["steps"] == {}
+    assert "checkpoint 'state': {\"paid\": true}" in cli("runs", "state", "order/o-1").out
+
+
+def test_no_state_that_cannot_be_believed(cli: Any, keeper: Keeper, raw: RawEtcd, hands: Hands) -> None:
+    """Up to the record before the damage there is a state; from there on an error, never a guess."""
+    finished(keeper)
+    raw.put(hands.key(5), "no receipt")
+    assert cli("runs", "state", "order/o-1", "--at", "4").code == 0
+    for words in (("--at", "5"), ()):
+        done = cli("runs", "state", "order/o-1", *words)
+        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+        assert "record 5 is corrupt" in done.err
+
+
+# ---------------------------------------------------------------- keygen
+
+
+def test_keygen_keeps_the_private_half(cli: Any, tmp_path: Path) -> None:
+    """A20: the private key goes into a new file of mode 0600 and nowhere else; the public one verifies what it signs."""
+    file = tmp_path / "k.key"
+    done = cli("runs", "keygen", "--out", str(file), "--id", "k9", endpoint="127.0.0.1:9")
+    private = file.read_text().strip()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert done.out.startswith("ed25519-public:k9:")
+    assert private.split(":")[2] not in done.out + done.err
+    again = cli("runs", "keygen", "--out", str(file))
+    assert (again.code, again.err.count("\n")) == (2, 1)
+    assert file.read_text().strip() == private
+    hmac = cli("runs", "keygen", "--kind", "hmac", "--out", str(tmp_path / "h.key"))
+    assert (hmac.code, hmac.out) == (0, "")
