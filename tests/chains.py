@@ -11,6 +11,7 @@ import pytest
 
 from leasekeeper.canonical import canonical
 from leasekeeper.protocol.receipt import FIRST_PREV, Draft, Writer, digest, read_receipt, seal, signed_part
+from leasekeeper.protocol.verdict import Verdict
 from leasekeeper.signing import Ed25519Key, HmacKey, Keyring, SigningKey, VerifyingKey
 
 NAMESPACE_ID = "0b" * 16
@@ -110,6 +111,11 @@ def placed(stored: Sequence[bytes]) -> list[tuple[int | None, bytes]]:
 def unplaced(stored: Sequence[bytes]) -> list[tuple[int | None, bytes]]:
     """As they stand in a file: one after the other."""
     return [(None, each) for each in stored]
+
+
+def found(verdict: Verdict) -> tuple[int, int | None, str | None]:
+    """The part of a verdict that a program acts on."""
+    return verdict.verified, verdict.bad, verdict.kind
 
 
 def rewritten(stored: bytes, change: Callable[[dict[str, Any]], None], key: SigningKey | None = None) -> bytes:
