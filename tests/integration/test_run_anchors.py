@@ -38,13 +38,17 @@ class Failing:
             raise self.error()
         self.kept.remember(run, gen, seq, hash, at_ms)
 
-    def accept(self, run: str, gen: int, seq: int, hash: str, at_ms: int) -> None:  # noqa: A002
+    def accept(self, run: str, gen: int, seq: int, hash: str, at_ms: int, why: str = "") -> None:  # noqa: A002
         """Not asked for here."""
         raise AssertionError(run)
 
     def last(self, run: str, gen: int) -> Anchored | None:
         """What is remembered."""
         return self.kept.last(run, gen)
+
+    def generations(self, run: str) -> tuple[int, ...]:
+        """Those of which something is remembered."""
+        return self.kept.generations(run)
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leasekeeper.protocol.receipt import FIRST_PREV
 from leasekeeper.run_errors import RunRewound
 from leasekeeper.runs.anchor import Anchored, FileAnchor, anchored_in, parse_line
-from leasekeeper.runs.anchored import write_line
+from leasekeeper.runs.anchored import standing, write_line
 
 NOW_S = 1_796_000_000.0
 
@@ -19,12 +20,16 @@ runs = st.sampled_from(["a/1", "a/11", "b/1", 'q"uote/ä', 'x","gen":1,"/{"at":1
 numbers = st.integers(1, 5)
 tellings = st.tuples(st.just("tell"), runs, st.integers(1, 2), numbers, st.sampled_from("ab"))
 tearings = st.tuples(st.just("tear"), st.integers(1, 400))
-steps = st.lists(st.one_of(tellings, tellings, tearings), max_size=25)
+forgettings = st.tuples(st.just("forget"), runs, st.integers(1, 2))
+steps = st.lists(st.one_of(tellings, tellings, tearings, forgettings), max_size=25)
 
 
 @given(steps)
 def test_a_file_remembers_what_a_dictionary_would(steps: list[tuple[object, ...]]) -> None:
-    """A5: The last head of each run is known, lower numbers and other hashes are refused, and torn pieces cost nothing."""
+    """A5: The last head of each run is known, lower numbers and other hashes are refused, and torn pieces cost nothing.
+
+    A21: what an operator gave up is known no longer.
+    """
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "anchor")
         known: dict[tuple[str, int], Anchored] = {}
@@ -44,6 +49,12 @@ def test_a_file_remembers_what_a_dictionary_would(steps: list[tuple[object, ...]
                         assert not late
                         told += [] if head == before else [head]
                         known[run, gen] = head
+                case ("forget", str(run), int(gen)):
+                    anchor.accept(run, gen, 0, FIRST_PREV, round(NOW_S * 1000), "gone")
+                    nothing = Anchored(run, gen, 0, FIRST_PREV, round(NOW_S * 1000), back=True, why="gone")
+                    again = (run, gen) not in known and nothing in told
+                    told += [] if again else [nothing]
+                    known.pop((run, gen), None)
                 case ("tear", int(length)):
                     line = write_line(Anchored("a/1", 1, 5, "c" * 64, 0), "d" * 64)
                     with path.open("ab") as file:
@@ -52,6 +63,8 @@ def test_a_file_remembers_what_a_dictionary_would(steps: list[tuple[object, ...]
         reader = FileAnchor(path)
         for run, gen in {("a/1", 1), ("a/1", 2), ("a/11", 1), *known}:
             assert reader.last(run, gen) == known.get((run, gen))
+            assert reader.generations(run) == tuple(sorted(gen for name, gen in known if name == run))
+            assert standing(told, run, gen)[-1:] == [each for each in [known.get((run, gen))] if each is not None]
         if path.exists():
             with path.open("rb") as lines:
                 assert list(anchored_in(lines)) == told

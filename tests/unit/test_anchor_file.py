@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from leasekeeper.errors import ConfigError, Unavailable
+from leasekeeper.protocol.receipt import FIRST_PREV
 from leasekeeper.run_errors import AnchorSkewed, CorruptState, RunRewound
 from leasekeeper.runs import anchor_file as module
 from leasekeeper.runs.anchor import Anchor, Anchored, FileAnchor, anchored_in
@@ -133,6 +134,95 @@ def test_clocks_that_differ_a_little_pass(anchor: FileAnchor) -> None:
     tell(anchor, 3, NOW_MS)
     tell(anchor, 1, NOW_MS - 10**9, run="order/43")  # an older run, told for the first time
     assert anchor.last(RUN, 1) == head(3)
+
+
+# ---------------------------------------------------------------- giving up
+
+
+def forget(anchor: Anchor, run: str = RUN, gen: int = 1, at_ms: int = NOW_MS, why: str = "") -> Anchored:
+    """Tell it that nothing of a run is left."""
+    anchor.accept(run, gen, 0, FIRST_PREV, at_ms, why)
+    return Anchored(run, gen, 0, FIRST_PREV, at_ms, back=True, why=why)
+
+
+def test_a_run_that_is_gone_is_remembered_no_longer(path: Path, anchor: FileAnchor) -> None:
+    """A21: Back to record 0, nothing of that generation is known, and the run may begin again, also with other records."""
+    told = [tell(anchor, 1), tell(anchor, 5), tell(anchor, 3, gen=2), tell(anchor, 4, run="order/4")]
+    before = path.read_bytes()
+    told.append(forget(anchor, why="the restore of Monday"))
+    assert path.read_bytes().startswith(before)
+    for reader in (anchor, open_anchor(path)):
+        assert reader.last(RUN, 1) is None
+        assert reader.last(RUN, 2) == head(3, gen=2)
+        assert reader.last("order/4", 1) == head(4, run="order/4")
+    anchor.remember(RUN, 1, 1, digest(99), NOW_MS)
+    assert open_anchor(path).last(RUN, 1) == Anchored(RUN, 1, 1, digest(99), NOW_MS)
+    told += [Anchored(RUN, 1, 1, digest(99), NOW_MS), tell(anchor, 2)]
+    assert everything(path) == told
+    with pytest.raises(RunRewound):
+        tell(anchor, 1)
+
+
+def test_giving_up_said_again_changes_nothing(path: Path, anchor: FileAnchor) -> None:
+    """What was interrupted can be said again, by whomever: there is one line of it."""
+    tell(anchor, 5)
+    forget(anchor)
+    before = path.read_bytes()
+    forget(open_anchor(path), at_ms=NOW_MS + 1)
+    assert path.read_bytes() == before
+
+
+def test_an_operators_clock_does_not_keep_a_run_from_beginning(anchor: FileAnchor) -> None:
+    """The time at which a run was given up is no record's, so the first record of its next life may be before it."""
+    tell(anchor, 5)
+    forget(anchor, at_ms=NOW_MS + 10**7)
+    tell(anchor, 1)
+    assert anchor.last(RUN, 1) == head(1)
+
+
+def test_the_generations_that_are_remembered(path: Path, anchor: FileAnchor) -> None:
+    """Those of just this run of which a last head is known, whatever their numbers, also by a process just begun."""
+    assert anchor.generations(RUN) == ()
+    assert not path.exists()
+    for gen in (7, 1, 20_261_130, 3):
+        tell(anchor, 2, gen=gen)
+    tell(anchor, 2, run="order/4", gen=5)
+    forget(anchor, gen=3)
+    forget(anchor, gen=1)
+    tell(anchor, 1)
+    assert open_anchor(path).generations(RUN) == (1, 7, 20_261_130)
+    assert anchor.generations("order/4") == (5,)
+    assert anchor.generations("order") == ()
+
+
+def test_generations_are_not_read_from_a_file_that_was_changed(path: Path, anchor: FileAnchor) -> None:
+    """A5: A line that was removed anywhere shows also when generations are asked for."""
+    for seq in range(1, 5):
+        tell(anchor, seq)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([lines[0], *lines[2:]]))
+    with pytest.raises(CorruptState):
+        anchor.generations(RUN)
+
+
+def test_only_giving_up_has_record_0(path: Path, anchor: FileAnchor) -> None:
+    """Record 0 is never a head, and giving up has a hash of zeros: anything else is refused before anything is written."""
+    for seq, hash_ in ((0, digest(1)), (-1, FIRST_PREV)):
+        with pytest.raises(ConfigError, match=r"hash=|seq="):
+            anchor.accept(RUN, 1, seq, hash_, NOW_MS)
+    with pytest.raises(ConfigError, match="seq=0"):
+        anchor.remember(RUN, 1, 0, FIRST_PREV, NOW_MS)
+    assert not path.exists()
+
+
+def test_why_a_run_was_set_back_stands_in_the_file(path: Path, anchor: FileAnchor) -> None:
+    """An operator's reason is kept with what they accepted, cut where it is too long for a line."""
+    tell(anchor, 5)
+    anchor.accept(RUN, 1, 3, digest(33), NOW_MS, "looked at the bank " * 100)
+    known = anchor.last(RUN, 1)
+    assert known is not None
+    assert (known.seq, known.back, known.why) == (3, True, ("looked at the bank " * 100)[:300])
+    assert everything(path) == [head(5), known]
 
 
 # ---------------------------------------------------------------- what a crash leaves

@@ -9,11 +9,24 @@ from dataclasses import replace
 import pytest
 
 from leasekeeper.errors import ConfigError
+from leasekeeper.protocol.receipt import FIRST_PREV
 from leasekeeper.run_errors import CorruptState
-from leasekeeper.runs.anchored import FIRST, LINE_MAX, Anchored, anchored_in, parse_line, read_line, write_line
+from leasekeeper.runs.anchored import (
+    FIRST,
+    LINE_MAX,
+    WHY_MAX,
+    Anchored,
+    anchored_in,
+    parse_line,
+    read_line,
+    standing,
+    write_line,
+)
 from leasekeeper.schema_errors import SchemaTooNew
 
 HEAD = Anchored("order/42", 1, 7, "ab" * 32, 1_796_000_000_123)
+# An operator has accepted that nothing is left of the run.
+NOTHING = replace(HEAD, seq=0, hash=FIRST_PREV, back=True)
 
 
 def chain(*heads: Anchored) -> list[bytes]:
@@ -120,6 +133,13 @@ def test_a_line_of_another_format_is_not_guessed_at() -> None:
         {"seq": 0},
         {"seq": 1.0},
         {"seq": "1"},
+        {"seq": 0, "hash": FIRST_PREV},
+        {"seq": 0, "back": True, "hash": "ab" * 32},
+        {"seq": 0, "hash": FIRST_PREV, "back": 1},
+        {"seq": False, "hash": FIRST_PREV, "back": True},
+        {"seq": -1, "hash": FIRST_PREV, "back": True},
+        {"why": None},
+        {"why": b"text"},
         {"at_ms": -1},
         {"at_ms": 10**15},
         {"hash": "AB" * 32},
@@ -136,6 +156,57 @@ def test_what_cannot_be_remembered_is_named(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError) as refused:
         write_line(replace(HEAD, **wrong))  # type: ignore[arg-type]
     assert refused.value.field in wrong
+
+
+def sealed(body: bytes) -> bytes:
+    """A line with a right sum, whatever it says."""
+    total = hashlib.sha256(b"leasekeeper anchor v1\n" + body).hexdigest().encode()
+    return body + b',"sum":"' + total + b'"}'
+
+
+def test_a_line_with_record_0_is_read_only_as_it_is_written() -> None:
+    """A21: "back to record 0" comes back from its line; without ``back``, or with another hash, such a line is CorruptState."""
+    line = write_line(NOTHING)
+    assert parse_line(line) == NOTHING
+    body = line[: -len(',"sum":""}') - 64]
+    assert parse_line(sealed(body)) == NOTHING
+    for old, new in ((b',"back":true', b""), (b'"00', b'"10'), (b'"seq":0', b'"seq":-1'), (b'"gen":1', b'"gen":0')):
+        with pytest.raises(CorruptState, match="cannot be read"):
+            parse_line(sealed(body.replace(old, new, 1)))
+
+
+def test_a_line_says_why() -> None:
+    """Why something was given up for lost stands in the line as a member of its own, and in no line that has no reason."""
+    why = 'the "restore" of Monday,\nticket 7 {"at":1,"prev":"' + "0" * 64 + '"}'
+    for head in (replace(HEAD, back=True), NOTHING):
+        line = write_line(replace(head, why=why), FIRST)
+        assert json.loads(line)["why"] == why
+        assert parse_line(line) == replace(head, why=why)
+        assert b"why" not in write_line(head, FIRST)
+
+
+@pytest.mark.parametrize("letter", ["x", "\n", "\u00e4", "\U0001f511"], ids=ascii)
+@pytest.mark.parametrize("run", ["order/42", "\u00e4" * 100 + "/" + "\u00e4" * 90], ids=["short", "long"])
+def test_a_reason_of_any_length_has_a_line(letter: str, run: str) -> None:
+    """A reason is cut at its bound, and further where the line would be longer than any may be: the rest always stands."""
+    head = replace(NOTHING, run=run, why=letter * 10_000)
+    line = write_line(head, FIRST)
+    assert len(line) <= LINE_MAX
+    found = parse_line(line)
+    assert found is not None
+    assert replace(found, why="") == replace(head, why="")
+    assert head.why.startswith(found.why)
+    assert len(found.why) <= WHY_MAX
+    more = len(json.dumps(letter)) - 2
+    assert len(found.why) == WHY_MAX or len(line) + max(more, len(',"why":""') * (not found.why)) + more > LINE_MAX
+
+
+@pytest.mark.parametrize("why", [b"7", b"null", b'["x"]'])
+def test_a_reason_that_is_no_text_is_corrupt(why: bytes) -> None:
+    """A line with a right sum whose reason is anything but text is CorruptState."""
+    body = write_line(NOTHING)[: -len(',"sum":""}') - 64]
+    with pytest.raises(CorruptState):
+        parse_line(sealed(body + b',"why":' + why))
 
 
 # ---------------------------------------------------------------- many lines
@@ -178,3 +249,20 @@ def test_the_first_bad_line_is_named(change: object, number: int, kept: int) -> 
     with pytest.raises(CorruptState, match=f"line {number}:"):
         told.extend(anchored_in(lines))
     assert told == heads(5)[:kept]
+
+
+# ---------------------------------------------------------------- what holds
+
+
+def test_what_was_given_up_does_not_hold() -> None:
+    """A21: Back to a record, what came later does not hold; back to record 0, nothing does, and what comes after it does."""
+    back = replace(HEAD, seq=2, hash="cd" * 32, back=True)
+    others = [replace(HEAD, gen=2), replace(HEAD, run="order/4")]
+    told = [*heads(3), *others, back]
+    assert standing(told, HEAD.run, 1) == [heads(1)[0], back]
+    told.append(NOTHING)
+    assert standing(told, HEAD.run, 1) == []
+    assert standing(told, HEAD.run, 2) == others[:1]
+    assert standing(told, "order/4", 1) == others[1:]
+    assert standing([*told, *heads(2)], HEAD.run, 1) == heads(2)
+    assert list(anchored_in(chain(*told))) == told

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from leasekeeper.errors import ConfigError, Unavailable
+from leasekeeper.protocol.receipt import FIRST_PREV
 from leasekeeper.run_errors import CorruptState
 from leasekeeper.runs.anchor import Anchored, SyslogAnchor, parse_line
 
@@ -69,6 +70,21 @@ def test_a_datagram_is_one_message() -> None:
     assert parse_line(message) == HEAD
 
 
+@pytest.mark.parametrize(("seq", "known"), [(3, HEAD.hash), (0, FIRST_PREV)], ids=["set back", "gone"])
+def test_what_was_given_up_is_one_message(seq: int, known: str) -> None:
+    """A21: An operator's word goes to the log with its reason: where the run goes on, or that nothing of it is left."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        server.settimeout(30)
+        anchor = SyslogAnchor(f"udp://127.0.0.1:{server.getsockname()[1]}")
+        anchor.accept(HEAD.run, HEAD.gen, seq, known, HEAD.at_ms, "the restore of Monday")
+        message = server.recv(65_536)
+    assert HEADER.match(message)
+    assert parse_line(message) == Anchored(
+        HEAD.run, HEAD.gen, seq, known, HEAD.at_ms, back=True, why="the restore of Monday"
+    )
+
+
 def test_a_connection_carries_a_counted_frame() -> None:
     """A5: By TCP the message is framed by its length, and the server has read it all when `remember` returns."""
     listener = Listener(server := socket.create_server(("127.0.0.1", 0)))
@@ -111,6 +127,7 @@ def test_a_changed_message_shows() -> None:
 def test_it_cannot_be_asked() -> None:
     """Syslog answers nothing, and so the anchor claims to know nothing; it asks nobody."""
     assert SyslogAnchor("tcp://192.0.2.1:1").last(HEAD.run, 1) is None
+    assert not SyslogAnchor("tcp://192.0.2.1:1").generations(HEAD.run)
 
 
 def closed_port() -> int:

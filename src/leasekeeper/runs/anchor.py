@@ -7,6 +7,7 @@ anchor remembers, the run was rewound.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from leasekeeper.runs.anchor_file import FileAnchor
@@ -31,10 +32,12 @@ class Anchor(Protocol):
         """
         ...
 
-    def accept(self, run: str, gen: int, seq: int, hash: str, at_ms: int) -> None:  # noqa: A002 - the record's own word
+    def accept(self, run: str, gen: int, seq: int, hash: str, at_ms: int, why: str = "") -> None:  # noqa: A002 - as above
         """Remember that the run goes on from this record, and nothing later of it: an operator has given that up for lost.
 
-        Durable when it returns. Called by `Keeper.resolve` alone.
+        ``seq`` 0, with a hash of 64 zeros: nothing of it is left, and nothing remembered before holds: from then on `last` has
+        nothing. ``why`` is what the operator rests that on; it may be cut. Durable when it returns; said again, it changes
+        nothing. Called by `Keeper.resolve` alone.
         """
         ...
 
@@ -44,5 +47,12 @@ class Anchor(Protocol):
         Raises:
             CorruptState: what it remembers was changed by other hands.
             Unavailable: it does not answer for now.
+        """
+        ...
+
+    def generations(self, run: str) -> Collection[int]:
+        """The generations of a run of which `last` has something; empty when there is none, or the anchor cannot answer.
+
+        Raises as `last`. Called by `Keeper.resolve` alone.
         """
         ...

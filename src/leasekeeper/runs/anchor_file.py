@@ -109,15 +109,19 @@ class FileAnchor:
         write_line(head, FIRST)  # says now if it is too long
         self._within("remember", lambda: self._remember(head))
 
-    def accept(self, run: str, gen: int, seq: int, hash: str, at_ms: int) -> None:  # noqa: A002 - the record's own word
+    def accept(self, run: str, gen: int, seq: int, hash: str, at_ms: int, why: str = "") -> None:  # noqa: A002 - as above
         """See `Anchor.accept`. Errors as for `remember`, apart from RunRewound."""
-        head = Anchored(run, gen, seq, hash, at_ms, back=True)
+        head = Anchored(run, gen, seq, hash, at_ms, back=True, why=why)
         write_line(head, FIRST)  # says now if it cannot be
         self._within("accept", lambda: self._remember(head))
 
     def last(self, run: str, gen: int) -> Anchored | None:
         """See `Anchor.last`. Needs no right to write. CorruptState, ConfigError and Unavailable as for `remember`."""
         return self._within("last", lambda: self._last(run, gen))
+
+    def generations(self, run: str) -> tuple[int, ...]:
+        """See `Anchor.generations`. Reads the whole file; errors as for `last`."""
+        return self._within("generations", lambda: self._generations(run))
 
     # ------------------------------------------------------------ on a thread of its own
 
@@ -128,15 +132,17 @@ class FileAnchor:
                 os.close(fd)
 
     def _last(self, run: str, gen: int) -> Anchored | None:
-        with self._telling("read"):
-            fd = self._open(os.O_RDONLY)
-            if fd is None:
-                return None
-            try:
-                # What somebody appends meanwhile is behind the end that is taken here, or a piece.
-                return self._end(fd, run, gen).found
-            finally:
-                os.close(fd)
+        with self._reading() as fd:
+            found = self._end(fd, run, gen).found if fd is not None else None
+            return None if found is None or found.is_nothing else found
+
+    def _generations(self, run: str) -> tuple[int, ...]:
+        with self._reading() as fd:
+            last: dict[int, Anchored] = {}
+            for line in self._lines(fd) if fd is not None else ():
+                if line.is_of(run):
+                    last.setdefault(line.anchored.gen, line.anchored)
+            return tuple(sorted(gen for gen, known in last.items() if not known.is_nothing))
 
     def _remember(self, head: Anchored) -> None:
         with self._telling("write"), self._locked() as fd:
@@ -166,7 +172,8 @@ class FileAnchor:
                 known=known.seq,
             )
         back_ms = known.at_ms - head.at_ms
-        if back_ms > self._skew_ms:
+        # Record 0 is none, and so its time is no record's: the operator's clock must not keep the run from beginning again.
+        if back_ms > self._skew_ms and not known.is_nothing:
             raise self._skewed(head, f"is {back_ms} ms before that of record {known.seq}", known.hash)
         return True
 
@@ -180,22 +187,28 @@ class FileAnchor:
     # ------------------------------------------------------------ reading
 
     def _end(self, fd: int, run: str, gen: int) -> _End:
-        """Read from the end to the last line of a run, and see that each line is the one that the next one follows."""
+        """Read from the end to the last line of a run."""
         last = ""
-        follower: str | None = None
         size = os.fstat(fd).st_size
-        for at, raw in _backwards(fd, size, self._path):
+        for line in self._lines(fd, size):
+            last = last or line.sum
+            if line.is_of(run, gen):
+                return _End(line.anchored, last, _is_ended(fd, size))
+        return _End(None, last or FIRST, _is_ended(fd, size))
+
+    def _lines(self, fd: int, size: int | None = None) -> Iterator[Line]:
+        """The whole lines from the end on; CorruptState when one is not the one that the next one follows."""
+        follower: str | None = None
+        for at, raw in _backwards(fd, os.fstat(fd).st_size if size is None else size, self._path):
             line = self._line(raw, at)
             if line is None:
                 continue
             if follower is not None and line.sum != follower:
                 raise CorruptState(where=self._place(at), why="a line after it was added, removed or moved")
-            follower, last = line.prev, last or line.sum
-            if line.is_of(run, gen):
-                return _End(line.anchored, last, _is_ended(fd, size))
+            follower = line.prev
+            yield line
         if follower not in (None, FIRST):
             raise CorruptState(where=self._place(0), why="lines are missing before the first one")
-        return _End(None, last or FIRST, _is_ended(fd, size))
 
     def _line(self, raw: bytes, at: int) -> Line | None:
         try:
@@ -219,6 +232,17 @@ class FileAnchor:
                 raise ConfigError(field="path", value=str(self._path), expected=expected) from error
             told = f"anchor {self._path}: {operation}: {error.strerror or error}"
             raise Unavailable(told, operation=operation, detail=str(error)) from error
+
+    @contextmanager
+    def _reading(self) -> Iterator[int | None]:
+        """The file, open for reading; None when there is none. What somebody appends meanwhile is behind its end, or a piece."""
+        with self._telling("read"):
+            fd = self._open(os.O_RDONLY)
+            try:
+                yield fd
+            finally:
+                if fd is not None:
+                    os.close(fd)
 
     @contextmanager
     def _locked(self) -> Iterator[int]:

@@ -60,9 +60,9 @@ class SyslogAnchor:
         """Send one message. ConfigError when a value is wrong, Unavailable when it could not be sent: send it again."""
         self._tell(Anchored(run, gen, seq, hash, at_ms))
 
-    def accept(self, run: str, gen: int, seq: int, hash: str, at_ms: int) -> None:  # noqa: A002 - the record's own word
+    def accept(self, run: str, gen: int, seq: int, hash: str, at_ms: int, why: str = "") -> None:  # noqa: A002 - as above
         """Send one message that says so; errors as for `remember`."""
-        self._tell(Anchored(run, gen, seq, hash, at_ms, back=True))
+        self._tell(Anchored(run, gen, seq, hash, at_ms, back=True, why=why))
 
     def _tell(self, anchored: Anchored) -> None:
         line = write_line(anchored)
@@ -81,6 +81,10 @@ class SyslogAnchor:
     def last(self, run: str, gen: int) -> Anchored | None:
         """None, always: syslog cannot be asked. Read what the server has collected, with `anchored_in`."""
         return None
+
+    def generations(self, run: str) -> tuple[int, ...]:
+        """None, always, as `last`."""
+        return ()
 
 
 def _timestamp(at_ms: int) -> str:
