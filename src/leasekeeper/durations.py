@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from leasekeeper.errors import ConfigError
@@ -17,9 +18,9 @@ EXPECTED = "seconds, or a number with ms, s, m, h or d, such as 1.5, 500ms or 24
 
 
 def duration_s(field: str, value: object) -> float:
-    """A length of time in seconds; ConfigError that names ``field`` for anything that is none."""
+    """A length of time in seconds; ConfigError that names ``field``, as its giver spells it, for anything that is none."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        found_s = float(value)
+        found_s = float(value) if abs(value) <= MOST_S else math.inf  # a whole number may be too large for a float
     else:
         text = value if isinstance(value, str) else ""
         found = DURATION.fullmatch(text.strip())

@@ -191,8 +191,8 @@ def test_two_states_of_one_name_are_refused(place: Path) -> None:
     [
         (["orders"], "say --check, --write, or both"),
         (["--check"], "STATES"),
-        (["--check", "orders"], "a directory"),
-        (["--write", "orders:Order"], "states stand under names"),
+        (["--check", "orders"], "--fixtures='golden': expected a directory"),
+        (["--write", "orders:Order"], "STATES='orders:Order': expected a module in which states stand under names"),
     ],
 )
 def test_what_is_missing_is_said(place: Path, args: list[str], why: str) -> None:
@@ -202,6 +202,25 @@ def test_what_is_missing_is_said(place: Path, args: list[str], why: str) -> None
     assert ended.code == 2
     assert why in ended.err
     assert not (place / "golden").exists()
+
+
+def test_an_error_names_what_was_typed(place: Path) -> None:
+    """The option or argument as it stands on the command line, whatever the library calls it; a wrong place is no bug."""
+    (place / "orders.py").write_text(STATES)
+    (place / "golden").mkdir()
+    (place / "golden/order").touch()
+    blocked = migrate("--write", "orders")
+    assert (blocked.code, blocked.err.count("\n")) == (2, 1)
+    assert "--fixtures='golden': expected a directory in which files can be read and written (" in blocked.err
+    assert "golden/order" in blocked.err
+    long = "P" * 101
+    (place / "orders.py").write_text(STATES.replace("PAID =", f"{long} ="))
+    named = migrate("--write", f"orders:{long}")
+    assert (named.code, named.err.count("\n")) == (2, 1)
+    assert f"STATES='{long}': expected 1 to 100 letters" in named.err
+    a_file = call("migrate", "--check", "orders", "--fixtures", "orders.py")
+    assert a_file.code == 2
+    assert "--fixtures" in a_file.err
 
 
 def test_a_released_fixture_is_not_overwritten(place: Path) -> None:

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+import click
 import pytest
 
-from leasekeeper.cli.values import seconds
+from leasekeeper.cli.values import SECONDS, TTL
+from leasekeeper.durations import duration_s
 from leasekeeper.errors import ConfigError
 from leasekeeper.wire.environment import key_file, read_environment
+
+TTL_OPTION = click.Option(["-t", "--ttl"])
 
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("5", 5.0), ("1.5", 1.5), (".5", 0.5), ("500ms", 0.5), ("2m", 120.0), ("1h", 3600.0), ("3s", 3.0)],
+    [
+        *(("5", 5.0), ("1.5", 1.5), (".5", 0.5), ("500ms", 0.5), ("3s", 3.0)),
+        *(("2m", 120.0), ("1h", 3600.0), ("2d", 172_800.0)),
+    ],
 )
 def test_durations_have_units(text: str, value: float) -> None:
-    """A number is seconds; ms, s, m and h are units."""
-    assert seconds("--ttl", text) == value
+    """A number is seconds; ms, s, m, h and d are units, as in the library."""
+    assert SECONDS.convert(text, TTL_OPTION, None) == duration_s("ttl", text) == value
 
 
-@pytest.mark.parametrize("text", ["", "nan", "inf", "-1", "1e3", "5 s", "5d", "1_0", "٣", "9" * 13, "0x1", "s"])
+@pytest.mark.parametrize("text", ["", "nan", "inf", "-1", "1e3", "5 s", "5w", "1_0", "٣", "9" * 13, "0x1", "s"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    """Anything else is a ConfigError that names the option and says what would be right."""
-    with pytest.raises(ConfigError, match=r"--ttl=.*expected seconds"):
-        seconds("--ttl", text)
+    """Anything else is a ConfigError that names the option as it is typed, and says what would be right."""
+    with pytest.raises(ConfigError, match=r"^--ttl=.*expected seconds.*500ms or 24h"):
+        SECONDS.convert(text, TTL_OPTION, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("300000h", "from 0 to 1000000000 seconds"), ("2d", "seconds from 1 to 86400")]
+)
+def test_a_duration_has_bounds(text: str, why: str) -> None:
+    """What nobody can wait for, and what is too long for this option, is said with the option and what was typed."""
+    with pytest.raises(ConfigError, match=f"^--ttl='{text}': expected {why}"):
+        TTL.convert(text, TTL_OPTION, None)
 
 
 def test_the_claims_key_is_not_taken_for_a_private_key() -> None:

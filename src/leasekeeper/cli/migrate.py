@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +17,16 @@ from leasekeeper.cli.exits import DONE, NEGATIVE
 from leasekeeper.cli.output import print_json, print_table, styled
 from leasekeeper.cli.settings import Settings
 from leasekeeper.cli.text import one_line, plural
+from leasekeeper.errors import ConfigError
 
 if TYPE_CHECKING:
     from leasekeeper.runs.golden import Checked
+
+FIXTURES, STATES = "--fixtures", "STATES"
+# The library's words for what stands on the command line.
+TYPED = {"fixtures": FIXTURES, "name": STATES}
+# What a directory that was named wrongly makes the system say.
+UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG)
 
 
 @lease_command("migrate", timeout_help="Not used here: nothing is asked that could be waited for.")
@@ -26,7 +36,7 @@ if TYPE_CHECKING:
     "--write", is_flag=True, help="First write fixtures of the states in the module, where there are none yet."
 )
 @click.option(
-    "--fixtures",
+    FIXTURES,
     type=click.Path(file_okay=False, path_type=Path),
     required=True,
     metavar="DIR",
@@ -46,8 +56,9 @@ def command(settings: Settings, states: tuple[str, ...], check: bool, write: boo
     from leasekeeper.cli.states import find_states
 
     found = find_states(states)
-    written = _write(found.examples, states, fixtures) if write else []
-    checked = _check(found.kinds, fixtures) if check else None
+    with _as_typed(fixtures):
+        written = _write(found.examples, states, fixtures) if write else []
+        checked = _check(found.kinds, fixtures) if check else None
     if settings.as_json:
         print_json(_shape(written, checked))
     else:
@@ -56,13 +67,29 @@ def command(settings: Settings, states: tuple[str, ...], check: bool, write: boo
 
 
 def _write(examples: dict[str, Any], states: tuple[str, ...], fixtures: Path) -> list[str]:
-    from leasekeeper.errors import ConfigError
     from leasekeeper.runs.golden import write_golden
 
     if not examples:
         expected = "a module in which states stand under names, such as PAID = OrderState(...)"
-        raise ConfigError(field="--write", value=" ".join(states), expected=expected)
+        raise ConfigError(field=STATES, value=" ".join(states), expected=expected)
     return [write_golden(value, fixtures, name).relative_to(fixtures).as_posix() for name, value in examples.items()]
+
+
+@contextmanager
+def _as_typed(fixtures: Path) -> Iterator[None]:
+    """Have an error name what stands on the command line."""
+    try:
+        yield
+    except ConfigError as error:
+        if error.field not in TYPED:
+            raise
+        raise ConfigError(field=TYPED[error.field], value=error.value, expected=error.expected) from None
+    except OSError as error:
+        if error.errno not in UNUSABLE:
+            raise
+        why = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+        expected = f"a directory in which files can be read and written ({why})"
+        raise ConfigError(field=FIXTURES, value=str(fixtures), expected=expected) from error
 
 
 def _check(kinds: list[type], fixtures: Path) -> Checked:

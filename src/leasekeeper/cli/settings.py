@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import click
 
 from leasekeeper.cli.exits import DEBUG
-from leasekeeper.cli.values import seconds
+from leasekeeper.durations import duration_s
 from leasekeeper.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -223,4 +223,4 @@ def _timeout_s(given: Mapping[str, Any], environment: Mapping[str, str]) -> floa
     if given.get("timeout") is not None:
         return cast("float", given["timeout"])
     text = environment.get("LEASEKEEPER_TIMEOUT")
-    return seconds("LEASEKEEPER_TIMEOUT", text) if text else None
+    return duration_s("LEASEKEEPER_TIMEOUT", text) if text else None

@@ -5,13 +5,13 @@ What is wrong is said in the words of the command line: the option as it is spel
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import click
 
+from leasekeeper.durations import duration_s
 from leasekeeper.errors import ConfigError
 from leasekeeper.fencing import parse_token
 
@@ -27,26 +27,9 @@ __all__ = [
     "Seconds",
     "name_argument",
     "run_argument",
-    "seconds",
 ]
 
-DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,9})?|\.\d{1,9})(ms|s|m|h)?", re.ASCII)
-UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-# The longest time that can be waited for, 31 years.
-MOST_S = 1e9
 SHOWN_CHARS = 60
-EXPECTED = "seconds, or a number with ms, s, m or h, such as 1.5, 500ms or 2m"
-
-
-def seconds(field: str, text: str) -> float:
-    """A duration in seconds; ConfigError that names ``field``."""
-    found = DURATION.fullmatch(text.strip())
-    if found is None:
-        raise ConfigError(field=field, value=text[:SHOWN_CHARS], expected=EXPECTED)
-    value_s = float(found[1]) * UNITS_S[found[2] or "s"]
-    if value_s > MOST_S:
-        raise ConfigError(field=field, value=text[:SHOWN_CHARS], expected=f"at most {MOST_S:.0f} seconds")
-    return value_s
 
 
 @contextmanager
@@ -77,7 +60,7 @@ class Seconds(click.ParamType):  # type: ignore[type-arg]
         """In seconds."""
         if isinstance(value, (int, float)):
             return float(value)
-        value_s = seconds(_spelled(param), value)
+        value_s = duration_s(_spelled(param), value)
         with _as_given(param, value):
             self._check(value_s)
         return value_s
