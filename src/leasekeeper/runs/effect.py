@@ -20,14 +20,15 @@ What is declared is believed: declare what the callee promises, not what one hop
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 from urllib.parse import quote
 
-from leasekeeper.durations import duration_s
-from leasekeeper.errors import ConfigError, Misuse
+from leasekeeper.durations import EXPECTED, duration_s
+from leasekeeper.errors import ConfigError, Misuse, shown
 from leasekeeper.fencing import format_token
 from leasekeeper.run_errors import NotSerialisable
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from leasekeeper.runs.spool import Spool
     from leasekeeper.runtime.held import Held
 
-__all__ = ["Effect", "Step", "as_effect", "effect", "is_awaited"]
+__all__ = ["Effect", "Step", "as_effect", "effect", "is_awaited", "is_generator"]
 
 SPOOL_EVERY_S = 10.0
 
@@ -45,6 +46,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 NEVER_JSON = frozenset(
     ("bytes", "bytearray", "memoryview", "set", "frozenset", "complex", "type", "datetime", "Decimal")
 )
+# What a function says that it returns, if it is to be awaited; other things are called tasks, too.
+AWAITED = frozenset(("Awaitable", "Coroutine", "CoroutineType"))
+AWAITED_IN_FULL = frozenset(("asyncio.Future", "asyncio.Task"))
 
 
 class Step:
@@ -119,9 +123,7 @@ class Effect:
     __slots__ = ("_bare", "_help", "_preflight", "_verify", "function", "name")
 
     def __init__(self, function: Callable[..., Any], help_: Help, *, bare: bool = False) -> None:
-        if not callable(function):
-            raise Misuse(f"{function!r} is no effect: expected a function, or what @effect makes of one")
-        self.function = function
+        self.function = _doing(function, "effect")
         self.name = _name(function)
         self._help = help_
         self._bare = bare
@@ -135,14 +137,14 @@ class Effect:
         """
         if self._preflight is not None:
             raise ConfigError(field=f"{self.name}.preflight", value=_name(function), expected="one preflight")
-        self._preflight = function
+        self._preflight = _doing(function, f"preflight of {self.name}")
         return function
 
     def verify(self, function: F) -> F:
         """Register the postcondition: ``(step, *args, result) -> bool``; asked after the call, and again on replay."""
         if self._verify is not None:
             raise ConfigError(field=f"{self.name}.verify", value=_name(function), expected="one verify")
-        self._verify = function
+        self._verify = _doing(function, f"verify of {self.name}")
         return function
 
     @property
@@ -254,15 +256,12 @@ def effect(
     helps = frozenset(name for name, is_set in flags.items() if is_set)
     if at_most_once and (dedupes or probe):
         raise ConfigError(field="at_most_once", value=True, expected="neither dedupes nor probe beside it: both repeat")
-    if dedupes != (key_ttl is not None):
-        raise ConfigError(
-            field="key_ttl", value=key_ttl, expected="how long the callee remembers a key; with dedupes alone"
-        )
+    key_ttl_s = _key_ttl_s(key_ttl, dedupes=dedupes)
     if drift not in ("raise", "accept"):
         raise ConfigError(field="drift", value=drift, expected="'raise' or 'accept'")
     declared = Help(
         helps,
-        key_ttl_s=0.0 if key_ttl is None else duration_s("key_ttl", key_ttl),
+        key_ttl_s=key_ttl_s,
         need_s=duration_s("need", need),
         preflight_max_age_s=duration_s("preflight_max_age", preflight_max_age),
         settle_s=duration_s("settle", settle),
@@ -274,19 +273,53 @@ def effect(
     return lambda decorated: Effect(decorated, declared)
 
 
+def _key_ttl_s(key_ttl: float | str | None, *, dedupes: bool) -> float:
+    if not dedupes:
+        if key_ttl is None:
+            return 0.0
+        raise ConfigError(field="key_ttl", value=key_ttl, expected="dedupes=True beside it, or no key_ttl")
+    asked = f"for how long the callee remembers an idempotency key, as dedupes needs it: {EXPECTED}"
+    if key_ttl is None:
+        raise ConfigError(field="key_ttl", value=None, expected=asked)
+    if not (found_s := duration_s("key_ttl", key_ttl)):
+        raise ConfigError(field="key_ttl", value=key_ttl, expected=f"more than nothing, {asked}")
+    return found_s
+
+
 def as_effect(given: object) -> Effect:
     """An effect as it is, any other callable as one of which nothing is declared; Misuse for what cannot be called."""
     return given if isinstance(given, Effect) else Effect(given, Help(), bare=True)  # type: ignore[arg-type]
 
 
 def is_awaited(function: Callable[..., Any]) -> bool:
-    """Whether it is a coroutine function, or an object that is called like one."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+    """Whether it is a coroutine function, or an object that is called like one; also as a partial, or where it says so."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+        return True
+    returns = _returns(function)
+    return returns in AWAITED_IN_FULL or returns.rpartition(".")[2] in AWAITED
+
+
+def is_generator(function: Callable[..., Any]) -> bool:
+    """Whether a call of it does nothing, and gives what does it when it is iterated."""
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
 def _name(function: object) -> str:
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     return str(name)[:200]
+
+
+def _doing(function: F, what: str) -> F:
+    """The function, if a call of it does what it is for; else the step would be in doubt, or its answer never a yes."""
+    if not callable(function):
+        raise Misuse(f"{shown(function)} is no {what}: expected a function")
+    if is_generator(function):
+        raise Misuse(
+            f"{shown(function)} is no {what}: it has yield, so a call does nothing yet; expected a function that returns"
+        )
+    return function
 
 
 def _check_takes(function: Callable[..., Any], given: int, name: str) -> None:
@@ -310,9 +343,14 @@ def _never_json(function: Callable[..., Any]) -> str:
 
     Read as it is written, and not resolved: that takes longer than the rest of a step.
     """
+    name = _returns(function)
+    return name if name in NEVER_JSON else ""
+
+
+def _returns(function: Callable[..., Any]) -> str:
+    """The name of what a function says it returns, without parameters."""
     returns = getattr(function, "__annotations__", {}).get("return")
     if returns is None:
         return ""
     name = returns if isinstance(returns, str) else getattr(returns, "__name__", "")
-    name = name.partition("[")[0]
-    return name if name in NEVER_JSON else ""
+    return name.partition("[")[0]
