@@ -79,6 +79,23 @@ def test_what_is_no_coroutine_function_is_refused_early(working: Callable[[Work]
     working(work)
 
 
+def test_a_forgotten_await_finishes_nothing(working: Callable[[Work], None], raw: RawEtcd, namespace: str) -> None:
+    """A function that returns its step instead of awaiting it would finish its run undone: it fails instead."""
+    calls: list[str] = []
+
+    async def main(run: AsyncRun) -> object:
+        return run.do("act", calls.append, "acted")
+
+    async def work(keeper: AsyncKeeper) -> None:
+        await begin(keeper, "1")
+        async with worker(keeper, main) as workers:
+            await until(lambda: workers.failed >= 1)
+
+    working(work)
+    assert calls == []
+    assert "finished" not in kinds(raw, namespace, "order/1")
+
+
 def test_so_many_at_once(working: Callable[[Work], None]) -> None:
     """A worker goes on with ``concurrency`` runs at once, not more, and with each once."""
     calls: Counter[str] = Counter()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from leasekeeper import InputChanged, Keeper, Misuse, effect
+from leasekeeper import Conflict, InputChanged, Keeper, Misuse, Observed, effect
 from leasekeeper.errors import StopWork
 from leasekeeper.protocol.receipt import read_receipt
 from leasekeeper.run_records import Receipt
@@ -125,6 +125,29 @@ def test_a_function_that_gives_something_to_await_finishes_nothing(
     with keeper.worker({"order": lambda run: later(run)}, every=EVERY_S, ttl=5) as working:
         until(lambda: working.failed >= 1)
     assert "finished" not in kinds(raw, namespace, "order/1")
+
+
+def test_nothing_is_begun_where_it_is_done_already(keeper: Keeper, raw: RawEtcd, namespace: str) -> None:
+    """A14: `begin` asks first, too, where it is told to: somebody else has applied it, so there is nothing for a worker."""
+    applied = True
+
+    @effect
+    def patch(step: Step, host: str) -> None:
+        raise AssertionError("never called")
+
+    @patch.preflight
+    def patched(step: Step, host: str) -> Observed:
+        return Observed(host, applied=applied)
+
+    asked: Any = {"signer": None, "ttl": 5, "ask_first": (patch, "h1")}
+    with pytest.raises(Conflict):
+        keeper.begin("patch", id="h1", **asked)
+    assert raw.claims(namespace) == []
+    assert raw.keys(f"leasekeeper/{namespace}/run/") == []
+    applied = False
+    assert keeper.begin("patch", id="h1", **asked)
+    applied = True
+    assert not keeper.begin("patch", id="h1", **asked), "once it is begun, its own records decide"
 
 
 # ---------------------------------------------------------------- what a worker outlives

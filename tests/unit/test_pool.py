@@ -5,15 +5,25 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
-from leasekeeper import ConfigError, Misuse, RunHalted, Unavailable
+from leasekeeper import AsyncKeeper, ConfigError, Conflict, Drift, InDoubt, Keeper, Misuse, RunHalted, Unavailable
 from leasekeeper.protocol.run_keys import RunName
 from leasekeeper.protocol.unfinished import BEGINNING
-from leasekeeper.runs.pool import EVERY_MIN_S, REST_FIRST_S, REST_MAX_S, RESTING_MAX, WAIT_MAX_S, Attempt, Pool
+from leasekeeper.runs.pool import (
+    EVERY_MIN_S,
+    REST_FIRST_S,
+    REST_MAX_S,
+    RESTING_MAX,
+    WAIT_MAX_S,
+    Attempt,
+    Pool,
+    check_came_to_its_end,
+)
 
 
 class Now:
@@ -33,6 +43,21 @@ def plain(run: Any) -> None:
 
 async def awaited(run: Any) -> None:
     """A coroutine function of a workflow."""
+
+
+def annotated(run: Any) -> Awaitable[None]:
+    """A plain function that says what it gives."""
+    return awaited(run)
+
+
+def yields(run: Any) -> Iterator[None]:
+    """A generator: called, it has done nothing yet."""
+    yield
+
+
+async def yields_later(run: Any) -> AsyncIterator[None]:
+    """The same under asyncio."""
+    yield
 
 
 class Called:
@@ -71,6 +96,14 @@ def failed(of: Pool, name: RunName, error: BaseException | None = None) -> None:
         (True, plain),
         (True, functools.partial(plain)),
         (True, lambda run: awaited(run)),
+        (False, functools.partial(Called())),
+        (False, annotated),
+        (False, yields),
+        (True, yields),
+        (False, yields_later),
+        (True, yields_later),
+        (False, lambda: None),
+        (False, lambda run, more: None),
         (False, "plain"),
         (True, None),
     ],
@@ -83,12 +116,65 @@ def test_functions_of_the_wrong_kind_are_refused_early(awaits: bool, main: Any) 
 
 def test_functions_of_the_right_kind_are_taken() -> None:
     """Partial functions and objects that can be called count as what they are called like."""
-    plain_ones: list[Any] = [plain, functools.partial(plain), print]
+    plain_ones: list[Any] = [plain, functools.partial(plain), print, lambda run, more=1: None, lambda *runs: None]
     for main in plain_ones:
         pool(Now(), main=main)
-    awaited_ones: list[Any] = [awaited, functools.partial(awaited), Called()]
+    awaited_ones: list[Any] = [awaited, functools.partial(awaited), Called(), functools.partial(Called()), annotated]
     for main in awaited_ones:
         pool(Now(), main=main, awaits=True)
+
+
+@pytest.mark.parametrize("resume", [print, plain, None, "order", 1, {}, [], [("order", plain)], {"order"}])
+@pytest.mark.parametrize("make", [Keeper, AsyncKeeper])
+def test_what_is_no_dict_of_workflows_is_refused(make: Callable[[], Any], resume: Any) -> None:
+    """Whatever is given for `resume`: one error that shows it and says what would be right, and nothing was started."""
+    before = threading.active_count()
+    with pytest.raises(ConfigError, match=r"^resume=.*: expected a dict of workflow to the function") as refused:
+        make().worker(resume)
+    assert refused.value.field == "resume"
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("name", ["", 1, None, "a\n", "x" * 256], ids=repr)
+def test_workflows_have_names(name: Any) -> None:
+    """What cannot be a workflow's name is refused as where a run is begun."""
+    with pytest.raises(ConfigError, match=r"^workflow=.*: expected .*1 to 255 characters"):
+        Pool({"order": plain, name: plain}, concurrency=1, every=1, now=Now(), asked={}, awaits=False)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("input", 3), ("input", None), ("id", "order-42"), ("generation", 2), ("ask_first", ()), ("timeout", 5.0)],
+)
+@pytest.mark.parametrize("make", [Keeper, AsyncKeeper])
+def test_what_a_worker_has_no_use_for_is_refused(make: Callable[[], Any], option: str, value: object) -> None:
+    """Options that begin a run, or wait for one, would be passed over in silence: they are named, with what says it instead."""
+    with pytest.raises(Misuse, match=rf"^{option}=.* is no option of a worker: "):
+        make().worker({"order": plain if make is Keeper else awaited}, signer=None, **{option: value})
+
+
+def test_an_option_that_nobody_knows() -> None:
+    """A word that is spelled wrongly is a TypeError, as of every Python function."""
+    with pytest.raises(TypeError, match="'restart'"):
+        Keeper().worker({"order": plain}, restart=3)  # type: ignore[call-arg]
+
+
+async def _coroutine() -> None:
+    """Nothing."""
+
+
+def _generator() -> Iterator[None]:
+    yield
+
+
+@pytest.mark.parametrize("make", [_coroutine, _generator])
+def test_work_that_was_not_done_finishes_nothing(make: Callable[[], object]) -> None:
+    """A function that gives back its work undone, as where an `await` was forgotten; other results are nobody's matter."""
+    with pytest.raises(Misuse, match="'order'"):
+        check_came_to_its_end("order", make())
+    results: list[object] = [None, 1, [], "x"]
+    for result in results:
+        check_came_to_its_end("order", result)
 
 
 def test_options_are_checked_at_once() -> None:
@@ -204,3 +290,20 @@ def test_whatever_a_function_raises_is_its_failure(make: Callable[[], BaseExcept
     one.found([name], BEGINNING)
     assert taken(one) == []
     assert one.failed == 1
+
+
+@pytest.mark.parametrize("error", [InDoubt(run="order/o-0", step="s"), Drift(run="order/o-0", step="s")], ids=repr)
+def test_what_an_alert_tells_is_no_error_again(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+    """A25: an alert is one line at ERROR; that the attempt ended by it is told to those who read more."""
+    caplog.set_level(logging.INFO, "leasekeeper")
+    failed(pool(Now()), names(1)[0], error)
+    (record,) = caplog.records
+    assert (record.levelno, record.exc_info) == (logging.INFO, None)
+
+
+def test_a_conflict_is_told_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody is alerted of a conflict, so the worker tells it; where it was raised says no more than its step."""
+    failed(pool(Now()), names(1)[0], Conflict(run="order/o-0", step="s"))
+    (record,) = caplog.records
+    assert (record.levelno, record.exc_info) == (logging.ERROR, None)
+    assert "leasekeeper runs explain order/o-0" in record.getMessage()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from leasekeeper.errors import LeasekeeperError, Misuse
 from leasekeeper.protocol import unfinished
 from leasekeeper.runs.aio import AsyncRunning
-from leasekeeper.runs.pool import Attempt, Pool
+from leasekeeper.runs.pool import Attempt, Pool, check_came_to_its_end
 
 if TYPE_CHECKING:
     from leasekeeper.aio import AsyncKeeper
@@ -189,4 +189,4 @@ class AsyncWorker:
                 attempt.standing = "finished"
                 return
             attempt.begun = True
-            await self._pool.resume[name.workflow](run)
+            check_came_to_its_end(name.workflow, await self._pool.resume[name.workflow](run))

@@ -11,6 +11,7 @@ from leasekeeper.protocol.receipt import digest
 from leasekeeper.protocol.run_keys import RunKeys
 from leasekeeper.run_errors import InputChanged
 from leasekeeper.runs.aio import AsyncRunning
+from leasekeeper.runs.ask_first import aasked_first, asked_first
 from leasekeeper.runs.run import Running
 
 if TYPE_CHECKING:
@@ -22,9 +23,13 @@ __all__ = ["abegun", "begun"]
 
 
 def begun(keeper: Keeper, options: RunOptions, ttl: float | None) -> bool:
-    """Begin a run unless it was begun, or somebody is just about it: whether it was done here."""
+    """Begin a run unless it was begun, or somebody is just about it: whether it was done here.
+
+    Raises Conflict when an effect that was to be asked first is applied.
+    """
     if keeper._core.run(_is_there(keeper._core, options)):
         return False
+    asked_first(keeper._core, options)
     lease = keeper.try_acquire(options.name.lease, ttl=ttl)
     if lease is None:
         return False
@@ -46,6 +51,7 @@ async def abegun(keeper: AsyncKeeper, options: RunOptions, ttl: float | None) ->
     """`begun` under asyncio."""
     if await keeper._core.arun(_is_there(keeper._core, options)):
         return False
+    await aasked_first(keeper._core, options)
     lease = await keeper.try_acquire(options.name.lease, ttl=ttl)
     if lease is None:
         return False

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from leasekeeper._version import __version__
 from leasekeeper.canonical import canonical
-from leasekeeper.errors import AuthError, ConfigError, Misuse
+from leasekeeper.errors import AuthError, ConfigError, Misuse, shown
 from leasekeeper.protocol.limits import VALUE_MAX, check_inline
 from leasekeeper.protocol.opening import Opening
 from leasekeeper.protocol.run_keys import RunName
@@ -27,9 +28,17 @@ if TYPE_CHECKING:
     from leasekeeper.runs.effect import Effect
     from leasekeeper.signing import SigningKey, VerifyingKey
 
-__all__ = ["Asked", "RunOptions", "opening", "options"]
+__all__ = ["Asked", "RunOptions", "check_asked_of_worker", "opening", "options"]
 
 RESTARTS_MAX = 10_000
+# What is no option of a worker, and what says it instead.
+NOT_OF_A_WORKER = {
+    "id": "a worker goes on with every run of its workflows that nobody owns; one run alone is keeper.run(…, id=…)",
+    "input": "a run is begun with it, by keeper.begin(…, input=…) or keeper.run(…, input=…), and has it from then on",
+    "generation": "a worker goes on with the one that was begun, by keeper.begin(…, generation=…)",
+    "ask_first": "it is asked before a run is begun, and a worker goes on with those that were: give it to keeper.run",
+    "timeout": "a worker waits for no lease: it takes the runs whose lease is free",
+}
 # What stands beside the input in the record of a run's beginning.
 ROOM = 2048
 STARTED_MS = int(time.time() * 1000)
@@ -96,17 +105,19 @@ class Asked(TypedDict, total=False):
 
 def options(workflow: str, *, id: str, **asked: Unpack[Asked]) -> RunOptions:  # noqa: A002 - the public word
     """Check what somebody asks for; nothing has been sent when it is refused."""
-    unknown = sorted(asked.keys() - Asked.__annotations__.keys())
-    if unknown:
-        raise TypeError(f"run() got an unexpected keyword argument {unknown[0]!r}")
+    _check_known(asked)
     verify, durability = asked.get("verify", "always"), asked.get("durability", "etcd")
     generation, quota, restarts = asked.get("generation"), asked.get("quota"), asked.get("restarts", 10)
-    anchors, alert, signer = tuple(asked.get("anchors", ())), asked.get("alert"), asked.get("signer", "env")
+    alert, signer, blobs = asked.get("alert"), asked.get("signer", "env"), asked.get("blobs")
+    anchors = _anchors(asked.get("anchors", ()))
+    trust = _keys(asked.get("trust", ()))
     given = asked.get("input")
     name = RunName(workflow, id)
     begun_with = None if given is None else _input(given)
-    _check_whole("generation", generation, 1, 10**9)
-    _check_whole("quota", quota, 1, 2**53)
+    if generation is not None:
+        _check_whole("generation", generation, 1, 10**9)
+    if quota is not None:
+        _check_whole("quota", quota, 1, 2**53)
     _check_whole("restarts", restarts, 0, RESTARTS_MAX)
     if verify not in ("always", "recorded"):
         raise ConfigError(field="verify", value=verify, expected="'always' or 'recorded'")
@@ -116,24 +127,77 @@ def options(workflow: str, *, id: str, **asked: Unpack[Asked]) -> RunOptions:  #
         raise ConfigError(
             field="durability", value=durability, expected="an anchor beside it, which the step waits for"
         )
-    if alert is not None and not callable(alert):
-        raise Misuse(f"alert={alert!r}: expected a function that takes an Alert")
+    if type(asked.get("adopt_unsigned", False)) is not bool:
+        raise ConfigError(field="adopt_unsigned", value=asked.get("adopt_unsigned"), expected="True or False")
+    if not (signer is None or signer == "env" or _has(signer, "sign")):
+        raise _no_key("signer", signer, "'env', None, or a key that signs, as of leasekeeper.signing")
+    if not (blobs is None or _has(blobs, "put", "get")):
+        raise ConfigError(field="blobs", value=blobs, expected="a store of leasekeeper.runs.blobs, or None")
+    _check_alert(alert)
     return RunOptions(
         name=name,
         input=begun_with,
         generation=generation,
         verify=verify,
         signer=signer_from_env() if signer == "env" else signer,
-        trust=tuple(asked.get("trust", ())),
-        adopt_unsigned=asked.get("adopt_unsigned", False) is True,
+        trust=trust,
+        adopt_unsigned=asked.get("adopt_unsigned", False),
         anchors=anchors,
         durability=durability,
-        blobs=asked.get("blobs"),
+        blobs=blobs,
         quota=quota,
         restarts=restarts,
         alert=alert,
         asked=_asked(asked.get("ask_first")),
     )
+
+
+def check_asked_of_worker(asked: Mapping[str, object]) -> None:
+    """Misuse for an option that makes sense where a run is begun or waited for, and not in a worker."""
+    for name in asked:
+        if name in NOT_OF_A_WORKER:
+            raise Misuse(f"{name}={shown(asked[name])} is no option of a worker: {NOT_OF_A_WORKER[name]}")
+    _check_known(asked)
+
+
+def _check_known(asked: Mapping[str, object]) -> None:
+    unknown = sorted(asked.keys() - Asked.__annotations__.keys())
+    if unknown:
+        raise TypeError(f"unexpected keyword argument {unknown[0]!r}: see leasekeeper.runs.options.Asked")
+
+
+def _anchors(given: object) -> tuple[Anchor, ...]:
+    found = tuple(given) if isinstance(given, Iterable) else None
+    if found is not None and all(_has(one, "remember", "last") for one in found):
+        return found
+    raise ConfigError(field="anchors", value=given, expected="a list of anchors, as of leasekeeper.runs.anchor")
+
+
+def _keys(given: object) -> tuple[VerifyingKey, ...]:
+    expected = "a list of keys that verify, as of leasekeeper.signing"
+    if not isinstance(given, Iterable):
+        raise _no_key("trust", given, expected)
+    found = tuple(given)
+    for one in found:
+        if not _has(one, "verifies"):
+            raise _no_key("trust", one, expected)
+    return found
+
+
+def _check_alert(alert: object) -> None:
+    if alert is not None and (not callable(alert) or inspect.iscoroutinefunction(alert)):
+        raise Misuse(f"alert={shown(alert)}: expected a plain function that takes an Alert")
+
+
+def _no_key(name: str, given: object, expected: str) -> ConfigError:
+    """The error for what is no key; never with its value, which may be the secret itself."""
+    kind = type(given).__name__
+    return ConfigError(f"{name}: expected {expected}, not {kind}", field=name, value=f"<{kind}>", expected=expected)
+
+
+def _has(given: object, *calls: str) -> bool:
+    """Whether it has these methods; a class has them, too, and is no such thing."""
+    return not isinstance(given, type) and all(callable(getattr(given, call, None)) for call in calls)
 
 
 def _input(given: object) -> bytes:
@@ -146,7 +210,7 @@ def _input(given: object) -> bytes:
 
 
 def _check_whole(name: str, value: object, least: int, most: int) -> None:
-    if value is not None and (type(value) is not int or not least <= value <= most):
+    if type(value) is not int or not least <= value <= most:
         raise ConfigError(field=name, value=value, expected=f"a whole number from {least} to {most}")
 
 
@@ -155,9 +219,11 @@ def _asked(given: Sequence[Any] | None) -> tuple[Effect, tuple[Any, ...]] | None
 
     if given is None:
         return None
-    asked = tuple(given)
+    asked = tuple(given) if isinstance(given, (list, tuple)) else ()
     if not asked or not isinstance(asked[0], Effect):
-        raise ConfigError(field="ask_first", value=given, expected="an effect with a preflight, then its arguments")
+        raise ConfigError(
+            field="ask_first", value=given, expected="a list: an effect with a preflight, then its arguments"
+        )
     return asked[0], asked[1:]
 
 

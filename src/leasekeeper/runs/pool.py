@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import random
 from collections import OrderedDict, deque
@@ -10,19 +11,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from leasekeeper.durations import duration_s
-from leasekeeper.errors import ConfigError, LeaseLost, Misuse, TryLater
+from leasekeeper.errors import ConfigError, LeaseLost, Misuse, TryLater, shown
 from leasekeeper.protocol.keys import check_name
 from leasekeeper.protocol.unfinished import BEGINNING
-from leasekeeper.run_errors import Quarantined, RunHalted
-from leasekeeper.runs.effect import is_awaited
-from leasekeeper.runs.options import options
+from leasekeeper.run_errors import Conflict, Drift, InDoubt, Quarantined, RunHalted
+from leasekeeper.runs.effect import is_awaited, is_generator
+from leasekeeper.runs.options import check_asked_of_worker, options
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.run_keys import RunName
     from leasekeeper.protocol.unfinished import Place, Standing
     from leasekeeper.runs.options import Asked, RunOptions
 
-__all__ = ["Attempt", "Pool"]
+__all__ = ["Attempt", "Pool", "check_came_to_its_end"]
 
 log = logging.getLogger("leasekeeper")
 
@@ -35,6 +36,7 @@ REST_MAX_S = 300.0
 # One that waits for a person, or for a halt to be lifted: to look at it costs a read, and then it should go on soon.
 WAIT_MAX_S = 30.0
 RESTING_MAX = 10_000
+EXPECTED = 'a dict of workflow to the function that is given the run, such as {"order": order_main}'
 
 
 @dataclass(slots=True, eq=False)
@@ -62,16 +64,13 @@ class Pool:
         asked: Asked,
         awaits: bool,
     ) -> None:
-        if not resume:
-            raise ConfigError(
-                field="resume", value=resume, expected="a dict of workflow to the function that is given the run"
-            )
-        for workflow, main in dict(resume).items():
-            check_name(workflow, "workflow")
-            _check_main(workflow, main, awaits=awaits)
+        mains = _mains(resume, awaits=awaits)
+        check_asked_of_worker(asked)
         if type(concurrency) is not int or not 1 <= concurrency <= CONCURRENCY_MAX:
-            raise ConfigError(field="concurrency", value=concurrency, expected=f"1 to {CONCURRENCY_MAX}")
-        self.resume = dict(resume)
+            raise ConfigError(
+                field="concurrency", value=concurrency, expected=f"a whole number from 1 to {CONCURRENCY_MAX}"
+            )
+        self.resume = mains
         self.workflows = tuple(self.resume)
         self.concurrency = concurrency
         self.every_s = max(EVERY_MIN_S, duration_s("every", every))
@@ -159,17 +158,58 @@ class Pool:
             self._resting.popitem(last=False)
 
 
+def _mains(resume: object, *, awaits: bool) -> dict[str, Callable[..., Any]]:
+    """What a worker was given to resume, checked."""
+    if not isinstance(resume, Mapping) or not resume:
+        raise ConfigError(field="resume", value=resume, expected=EXPECTED)
+    mains = dict(resume)
+    for workflow, main in mains.items():
+        check_name(workflow, "workflow")
+        _check_main(workflow, main, awaits=awaits)
+    return mains
+
+
 def _check_main(workflow: str, main: object, *, awaits: bool) -> None:
     if not callable(main):
-        raise Misuse(f"resume[{workflow!r}]={main!r}: expected a function that is given the run")
-    if is_awaited(main) is not awaits:
+        expected = "a function that is given the run"
+    elif is_generator(main):
+        expected = "a function that does its work when it is called; one with yield only begins when it is iterated"
+    elif is_awaited(main) is not awaits:
         expected = "a coroutine function" if awaits else "a plain function; AsyncKeeper takes coroutine functions"
-        raise Misuse(f"resume[{workflow!r}]={main!r}: expected {expected}")
+    elif not _takes_one(main):
+        expected = "a function that can be given the run, and nothing else"
+    else:
+        return
+    raise Misuse(f"resume[{workflow!r}]={shown(main)}: expected {expected}")
+
+
+def _takes_one(main: Callable[..., Any]) -> bool:
+    try:
+        signature = inspect.signature(main)
+    except (TypeError, ValueError):
+        return True  # written in C, say: it is found out when it is called
+    try:
+        signature.bind(None)
+    except TypeError:
+        return False
+    return True
+
+
+def check_came_to_its_end(workflow: str, result: object) -> None:
+    """Misuse when what a function gave shows that its work was not done: its run would be finished without it."""
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise Misuse(f"the function of {workflow!r} gave something to await: await it in there, under AsyncKeeper")
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise Misuse(f"the function of {workflow!r} gave a generator, which has done nothing yet")
 
 
 def _tell_failure(name: RunName, error: BaseException) -> None:
-    """Log why a run did not get to its end: in one line where its records say the rest, else with where it was raised."""
-    if isinstance(error, (LeaseLost, RunHalted, Quarantined)):
+    """Log why a run did not get to its end: with where it was raised, unless an alert or its records have said it already."""
+    if isinstance(error, (LeaseLost, RunHalted, Quarantined, InDoubt, Drift)):
         log.info("run %s did not get to its end here: %s", name, error)
+    elif isinstance(error, Conflict):  # nobody was told of it yet; where it was raised is in its step's record
+        log.error("run %s did not get to its end here: %s", name, error)
     else:
         log.error("run %s did not get to its end here: %s", name, error, exc_info=error)

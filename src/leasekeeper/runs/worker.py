@@ -7,14 +7,13 @@ is quarantined (``restarts``), and somebody is told once.
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from leasekeeper.errors import LeasekeeperError, Misuse
 from leasekeeper.protocol import unfinished
-from leasekeeper.runs.pool import Attempt, Pool
+from leasekeeper.runs.pool import Attempt, Pool, check_came_to_its_end
 from leasekeeper.runs.run import Running
 from leasekeeper.runtime.fork import HERE
 from leasekeeper.wire.worker import begin
@@ -205,8 +204,4 @@ class Worker:
                 attempt.standing = "finished"
                 return
             attempt.begun = True
-            result = self._pool.resume[name.workflow](run)
-            if inspect.isawaitable(result):
-                if inspect.iscoroutine(result):
-                    result.close()
-                raise Misuse(f"the function of {name.workflow!r} gave something to await: use AsyncKeeper for those")
+            check_came_to_its_end(name.workflow, self._pool.resume[name.workflow](run))
