@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from typing import Any
 
 import pytest
 
 from leasekeeper import Keeper, effect
-from leasekeeper.run_errors import InDoubt
+from leasekeeper.run_errors import InDoubt, Quarantined
 from leasekeeper.runs.alert import Alert
 from leasekeeper.runs.effect import Effect
 from leasekeeper.runs.run import Run
-from leasekeeper.testing import EtcdServer, failpoints
+from leasekeeper.testing import failpoints
 from leasekeeper.testing.outside import records_of
 from tests.support import until
 
@@ -46,13 +47,6 @@ def stop_at(run: Run, step: str) -> Callable[[], None]:
             run.do(step, doubtful())
 
     return do
-
-
-@pytest.fixture
-def keeper(etcd: EtcdServer, namespace: str) -> Iterator[Keeper]:
-    """A keeper of its own."""
-    with Keeper(etcd.endpoint, namespace=namespace) as keeper:
-        yield keeper
 
 
 def told_of(keeper: Keeper) -> list[str]:
@@ -119,6 +113,40 @@ def test_a_resolved_step_is_not_due_any_more(keeper: Keeper) -> None:
     with suppress(Unfinished), keeper.run("order", id="o-1", signer=None, alert=alerts.append):
         raise Unfinished
     assert [alert.step for alert in alerts] == ["b"]
+
+
+@pytest.mark.parametrize("working", [True, False])
+def test_a_doubt_is_one_line_of_the_log(keeper: Keeper, caplog: pytest.LogCaptureFixture, working: bool) -> None:
+    """A25: who reads warnings and errors reads of it once, all that is to be said, whether there is a worker or not."""
+    caplog.set_level(logging.INFO, "leasekeeper")
+    if working:
+        assert keeper.begin("order", id="o-1", signer=None)
+        with keeper.worker({"order": lambda run: run.do("a", doubtful())}, every=0.05, signer=None) as worker:
+            until(lambda: worker.failed == 1)
+    else:
+        with pytest.raises(InDoubt), keeper.run("order", id="o-1", signer=None) as run:
+            run.do("a", doubtful())
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert line.startswith("in doubt: run order/o-1, step a, record ")
+    assert "; the effect returned, and its postcondition does not hold; " in line
+    assert "leasekeeper runs resolve order/o-1 a --applied|--not-applied --evidence TEXT" in line
+    (ended,) = [
+        record.getMessage() for record in caplog.records if "did not get to its end" in record.getMessage()
+    ] or [""]
+    assert ("runs resolve" in ended) == working, "who reads more reads why the worker left it"
+
+
+def test_a_quarantine_is_one_line_of_the_log(keeper: Keeper, caplog: pytest.LogCaptureFixture) -> None:
+    """A25: the same of a run that was put aside."""
+    caplog.set_level(logging.INFO, "leasekeeper")
+    for _ in range(2):
+        with suppress(Unfinished, Quarantined), keeper.run("order", id="o-1", signer=None, restarts=1):
+            raise Unfinished
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    with pytest.raises(Quarantined), keeper.run("order", id="o-1", signer=None, restarts=1):
+        raise Unfinished
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert line.startswith("quarantined: run order/o-1, record ")
 
 
 @pytest.mark.parametrize("dies", [True, False])

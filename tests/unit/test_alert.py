@@ -151,6 +151,16 @@ def test_a_hook_that_fails_hides_nothing(error: BaseException, caplog: pytest.Lo
     assert caplog.records[0].exc_info is not None
 
 
+def test_a_hook_that_only_promises_has_told_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """A16: what a hook gives to be awaited is awaited by nobody: that is no telling, and it is logged."""
+
+    async def later(alert: Alert) -> None:
+        raise AssertionError("never awaited")
+
+    assert sound(ALERT, [later]) is False
+    assert "expected a plain function" in said(caplog)
+
+
 def test_ctrl_c_comes_through() -> None:
     """A person who interrupts a hook interrupts the program."""
 

@@ -8,10 +8,11 @@ show it): as numbers they may be larger than readers of JSON can tell apart.
 ========  ==========================================================================================
 ERROR     a lease was lost
 WARNING   a lease is suspended; beats are missing (the 1st, 2nd, 4th, 8th … in a row); a lease was
-          dropped without a release; a clean-up was given up; a step met a conflict, a drift or a halt, or
-          is in doubt; a run was put aside; an alert could not be passed on
+          dropped without a release; a clean-up was given up; a step met a conflict, a drift or a halt; an
+          alert could not be passed on
 INFO      acquired, released, proven again; held because its key is gone, of which the reason follows;
-          lost because the keeper was closed; a run began or ended here, a step is called or was adopted
+          lost because the keeper was closed; a run began or ended here, a step is called or was adopted; a
+          step is in doubt or a run was put aside (the alert of that is an ERROR of its own, and says all)
 DEBUG     not acquired (the caller has the error); the other missing beats; a step is done, or was before;
           an alert was passed on (what it said is an ERROR of its own)
 ========  ==========================================================================================
@@ -56,7 +57,7 @@ LEVELS: dict[type[Event], int] = {
     CleanupFailed: logging.WARNING,
     RunOpened: logging.INFO,
     RunEnded: logging.INFO,
-    RunQuarantined: logging.WARNING,
+    RunQuarantined: logging.INFO,
 }
 
 
@@ -65,7 +66,6 @@ STEP_LEVELS = {
     "replayed": logging.DEBUG,
     "conflict": logging.WARNING,
     "drift": logging.WARNING,
-    "in_doubt": logging.WARNING,
     "halted": logging.WARNING,
 }
 

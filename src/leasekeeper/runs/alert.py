@@ -10,6 +10,7 @@ that ends a program may pass by itself, or with the next owner.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import shlex
 import sys
@@ -17,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol
 
-from leasekeeper.errors import LeasekeeperError, StopWork, Unavailable
+from leasekeeper.errors import LeasekeeperError, Misuse, StopWork, Unavailable, shown
 from leasekeeper.run_errors import AnchorSkewed, Conflict, Drift, InDoubt, Quarantined, RunRewound
 from leasekeeper.runs.webhook import webhook
 from leasekeeper.runs.within import Within
@@ -109,11 +110,20 @@ def sound(alert: Alert, hooks: Iterable[AlertHook]) -> bool:
     passed_on = True
     for hook in hooks:
         try:
-            passed_on &= hook(alert) is not False
+            passed_on &= _told(hook, alert)
         except (Exception, StopWork):
             log.exception("a hook failed to pass on the alert about run %s", alert.run)
             passed_on = False
     return passed_on
+
+
+def _told(hook: AlertHook, alert: Alert) -> bool:
+    said = hook(alert)
+    if not inspect.isawaitable(said):
+        return said is not False
+    if inspect.iscoroutine(said):
+        said.close()
+    raise Misuse(f"the hook {shown(hook)} gave something to await, so it has told nobody: expected a plain function")
 
 
 def to_stderr(alert: Alert) -> bool:

@@ -150,6 +150,10 @@ def _passes(held: Held, need_s: float) -> bool:
 
 
 def _not_here(name: str, result: Any) -> Misuse:
+    """The error for what nothing in this thread awaits.
+
+    A coroutine that was never awaited has done nothing; whoever made it may have, before, and only it knows.
+    """
     if inspect.iscoroutine(result):
         result.close()
-    return Misuse(f"the {name} gave something to await: use AsyncKeeper for coroutine functions")
+    return Misuse(f"the {name} gave something to await: give it to AsyncKeeper, or take a function that does it itself")
