@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,13 +12,6 @@ from leasekeeper import Keeper, Timing
 from leasekeeper.testing import EtcdServer, FaultProxy
 from tests.commands import Command, call
 from tests.raw import RawEtcd
-
-
-@pytest.fixture
-def keeper(etcd: EtcdServer, namespace: str) -> Iterator[Keeper]:
-    """Somebody else who wants the same names."""
-    with Keeper(etcd.endpoint, namespace=namespace, holder="worker-1") as made:
-        yield made
 
 
 def states(command: Command) -> list[str]:

@@ -13,17 +13,9 @@ from leasekeeper import Keeper, State
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol.epoch import next_epoch
 from leasekeeper.testing import EtcdServer
-from tests.commands import Ended, call
 from tests.intermediary import Intermediary, Passing, refuse
 from tests.raw import RawEtcd
 from tests.support import until
-
-
-@pytest.fixture
-def keeper(etcd: EtcdServer, namespace: str) -> Iterator[Keeper]:
-    """Somebody who owns things."""
-    with Keeper(etcd.endpoint, namespace=namespace, holder="worker-1") as made:
-        yield made
 
 
 @pytest.fixture
@@ -31,16 +23,6 @@ def between(etcd: EtcdServer) -> Iterator[Intermediary]:
     """A network between the command and etcd."""
     with Intermediary(etcd.endpoint) as made:
         yield made
-
-
-@pytest.fixture
-def cli(etcd: EtcdServer, namespace: str) -> Any:
-    """The command line on this test's namespace."""
-
-    def run(*args: str, **more: Any) -> Ended:
-        return call(*args, **{"endpoint": etcd.endpoint, "namespace": namespace, **more})
-
-    return run
 
 
 def test_the_owner_is_removed_and_learns_of_it(cli: Any, keeper: Keeper, raw: RawEtcd, namespace: str) -> None:

@@ -14,29 +14,12 @@ import pytest
 from leasekeeper import Keeper
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.testing import EtcdServer
-from tests.commands import Command, Ended, call, environment
+from tests.commands import Command, environment
 from tests.intermediary import Intermediary, altered
 from tests.raw import RawEtcd
 
 EVIL = "\x1b[31mred\x1b[0m [bold]x[/bold] \u202egnp \x07\x9b2J"
 HELD = re.compile(r"at least \d+ s")
-
-
-@pytest.fixture
-def keeper(etcd: EtcdServer, namespace: str) -> Iterator[Keeper]:
-    """Somebody who owns things."""
-    with Keeper(etcd.endpoint, namespace=namespace, holder="worker-1") as made:
-        yield made
-
-
-@pytest.fixture
-def cli(etcd: EtcdServer, namespace: str) -> Any:
-    """The command line on this test's namespace."""
-
-    def run(*args: str, **more: Any) -> Ended:
-        return call(*args, **{"endpoint": etcd.endpoint, "namespace": namespace, **more})
-
-    return run
 
 
 def record(**changed: object) -> str:

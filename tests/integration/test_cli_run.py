@@ -18,13 +18,6 @@ from tests.support import tls_files, until
 SHOW_VARIABLES = "import os; print(*(os.environ.get(f'LEASEKEEPER_{n}') for n in ('NAME', 'TOKEN', 'KEY', 'KEY_FILE')))"
 
 
-@pytest.fixture
-def keeper(etcd: EtcdServer, namespace: str) -> Iterator[Keeper]:
-    """Somebody else who wants the same names."""
-    with Keeper(etcd.endpoint, namespace=namespace, holder="worker-1") as made:
-        yield made
-
-
 @pytest.fixture(scope="module")
 def tls_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EtcdServer, dict[str, str]]]:
     """An etcd that asks for client certificates, and the variables that a client needs."""

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,13 +16,6 @@ from tests.raw import RawEtcd
 from tests.support import until
 
 LIMIT_S = 50
-
-
-@pytest.fixture
-def keeper(etcd: EtcdServer, namespace: str) -> Iterator[Keeper]:
-    """Somebody else who wants the same names."""
-    with Keeper(etcd.endpoint, namespace=namespace, holder="worker-1") as made:
-        yield made
 
 
 def without(closed: str, *words: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -44,13 +43,6 @@ class World:
             return self.version == result
 
         return patch
-
-
-@pytest.fixture
-def keeper(etcd: EtcdServer, namespace: str) -> Iterator[Keeper]:
-    """A keeper of this test."""
-    with Keeper(etcd.endpoint, namespace=namespace) as made:
-        yield made
 
 
 def life(keeper: Keeper, doing: Effect, alerts: list[str], **options: Any) -> Any:

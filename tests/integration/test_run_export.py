@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from leasekeeper.runs.export import Blob, Record, read_export, state_at, verify_
 from leasekeeper.runs.exporting import export_run
 from leasekeeper.runs.run import Run
 from leasekeeper.signing import HmacKey, Keyring
-from leasekeeper.testing import EtcdServer
 from tests.raw import RawEtcd
 
 KEY = HmacKey("k1", b"a secret that nobody else knows.")
@@ -36,13 +34,6 @@ class OrderState:
     """What a run keeps."""
 
     paid: int = 0
-
-
-@pytest.fixture
-def keeper(etcd: EtcdServer, namespace: str) -> Iterator[Keeper]:
-    """A keeper in a namespace of its own."""
-    with Keeper(etcd.endpoint, namespace=namespace) as found:
-        yield found
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -41,13 +41,6 @@ READS: dict[str, Callable[[bytes], Any]] = {
     "identity": lambda stored: read_identity(stored, "it"),
     "checkpoint": lambda stored: read_envelope(stored, "it"),
 }
-
-
-@pytest.fixture
-def keeper(etcd: EtcdServer, namespace: str) -> Iterator[Keeper]:
-    """A keeper of its own namespace."""
-    with Keeper(etcd.endpoint, namespace=namespace) as made:
-        yield made
 
 
 @pytest.mark.parametrize("sealed", [False, True], ids=["bare", "sealed"])

@@ -5,7 +5,6 @@ That is shown by an anchor, and its harm is bounded by idempotency keys that sta
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,6 @@ from leasekeeper.testing import EtcdServer
 from tests.raw import RawEtcd
 from tests.support import until
 from tests.tampering import KEY, World, refused, tampered_live
-
-
-@pytest.fixture
-def keeper(etcd: EtcdServer, namespace: str) -> Iterator[Keeper]:
-    """A keeper of its own namespace."""
-    with Keeper(etcd.endpoint, namespace=namespace) as made:
-        yield made
 
 
 @pytest.fixture

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from leasekeeper import CorruptState, InDoubt, Keeper, SigningKeyMissing, effect
 from leasekeeper.signing import HmacKey
-from leasekeeper.testing import EtcdServer
 
 KEY = HmacKey("k1", b"k" * 32)
-
-
-@pytest.fixture
-def keeper(etcd: EtcdServer, namespace: str) -> Iterator[Keeper]:
-    """A keeper of its own namespace."""
-    with Keeper(etcd.endpoint, namespace=namespace) as made:
-        yield made
 
 
 def begin(keeper: Keeper) -> None:
