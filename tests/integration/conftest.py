@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from leasekeeper import Keeper
 from leasekeeper.protocol.key_text import public_text
+from leasekeeper.runs import pool
 from leasekeeper.runs.anchor import FileAnchor
 from leasekeeper.testing import EtcdServer
 from tests.commands import Ended, call
@@ -52,3 +54,17 @@ def keys(tmp_path: Path) -> str:
 def anchor(tmp_path: Path) -> FileAnchor:
     """What remembers heads outside of etcd."""
     return FileAnchor(tmp_path / "heads.log")
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of workers rest for a short time: what is tested is that they do, not for how long."""
+    monkeypatch.setattr(pool, "REST_FIRST_S", 0.1)
+    monkeypatch.setattr(pool, "REST_MAX_S", 0.5)
+    monkeypatch.setattr(pool, "WAIT_MAX_S", 0.5)
+
+
+@pytest.fixture
+def silent(caplog: pytest.LogCaptureFixture) -> None:
+    """What runs raise is logged with where it was raised; nobody wants to read it."""
+    caplog.set_level(logging.CRITICAL, "leasekeeper")

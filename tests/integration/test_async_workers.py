@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
@@ -11,26 +10,16 @@ from typing import Any
 import pytest
 
 from leasekeeper import AsyncKeeper, Misuse
-from leasekeeper.protocol.receipt import read_receipt
-from leasekeeper.runs import pool
 from leasekeeper.runs.aio import AsyncRun
 from leasekeeper.runs.aio_worker import AsyncWorker
 from leasekeeper.runs.alert import Alert
 from leasekeeper.testing import EtcdServer
 from tests.raw import RawEtcd
+from tests.working import EVERY_S, kinds
 
-EVERY_S = 0.1
+pytestmark = pytest.mark.usefixtures("quick", "silent")
 WAIT_S = 30.0
 Work = Callable[[AsyncKeeper], Coroutine[Any, Any, None]]
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Runs rest for a short time, and nobody reads what they raise."""
-    monkeypatch.setattr(pool, "REST_FIRST_S", 0.1)
-    monkeypatch.setattr(pool, "REST_MAX_S", 0.5)
-    monkeypatch.setattr(pool, "WAIT_MAX_S", 0.5)
-    caplog.set_level(logging.CRITICAL, "leasekeeper")
 
 
 @pytest.fixture
@@ -61,12 +50,6 @@ async def begin(keeper: AsyncKeeper, *names: str) -> None:
 def worker(keeper: AsyncKeeper, main: Callable[[AsyncRun], Awaitable[object]], **more: Any) -> AsyncWorker:
     """A worker of one workflow."""
     return keeper.worker({"order": main}, **{"every": EVERY_S, "ttl": 5, **more})
-
-
-def kinds(raw: RawEtcd, namespace: str, run: str) -> list[str]:
-    """What kinds of records a run has."""
-    kvs = raw.keys(f"leasekeeper/{namespace}/run/{run}/r/")
-    return [read_receipt(kv.value, kv.key).kind for kv in kvs]
 
 
 def test_what_is_no_coroutine_function_is_refused_early(working: Callable[[Work], None]) -> None:
