@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 
-def ends_with(error: type[BaseException], match: str | None = None) -> AbstractContextManager[Any, bool]:
+def ends_with(
+    error: type[BaseException] | tuple[type[BaseException], ...], match: str | None = None
+) -> AbstractContextManager[Any, bool]:
     """Around the life of a run: how it ends."""
     return pytest.raises(error, match=match)
 

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         SigningKeyMissing,
         StaleCheckpoint,
         StepBusy,
+        StepsOpen,
         TransactionTooLarge,
     )
     from leasekeeper.run_records import Answered, Observed, Receipt, StepView
@@ -140,6 +141,7 @@ __all__ = [
     "Step",
     "StepBusy",
     "StepView",
+    "StepsOpen",
     "StoreRewound",
     "Timing",
     "TransactionTooLarge",
@@ -203,6 +205,7 @@ _HOME = {
             "SigningKeyMissing",
             "StaleCheckpoint",
             "StepBusy",
+            "StepsOpen",
             "TransactionTooLarge",
         ),
         "run_errors",

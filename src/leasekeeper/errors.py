@@ -19,7 +19,8 @@
     │   └── StaleCheckpoint     somebody else has changed the checkpoint meanwhile
     └── FixIt               a person must change code, configuration or rights
         ├── Misuse              the API was called in a way that cannot work
-        │   └── StepBusy            one step in two threads or tasks at once
+        │   ├── StepBusy            one step in two threads or tasks at once
+        │   └── StepsOpen           a run was left as if all was done, and steps have no outcome
         ├── ConfigError         a value is wrong; names the value and what would be right
         │   └── NotSerialisable     a value that cannot be written as JSON
         ├── AuthError           etcd refuses this user

@@ -377,6 +377,18 @@ class RunPruned(FixIt):
         self.run = run
 
 
+class StepsOpen(Misuse):
+    """Steps of RUN have no outcome, and its block was left as if all was done: let a step's error out of the block, or ask again.
+
+    ``steps`` are their keys, the first of them if there are many. The run is not finished; the next life has to ask for them.
+    """
+
+    def __init__(self, message: str | None = None, *, run: str = "", steps: tuple[str, ...] = ()) -> None:
+        super().__init__(_said(type(self), message, run=run))
+        self.run = run
+        self.steps = steps
+
+
 class StepBusy(Misuse):
     """Step STEP of RUN is being done already, in another thread or task: give each step a key of its own."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,34 +19,8 @@ from leasekeeper.protocol.run_keys import RunKeys, RunName
 from leasekeeper.runs.effect import effect
 from leasekeeper.runs.exported import read_exported
 from leasekeeper.testing import EtcdServer
-from tests.commands import Ended, call
 from tests.raw import RawEtcd
-from tests.told_runs import Boom, Hands, breaks, fine, finished, in_doubt, server_of
-
-RUN = "order/o-1"
-
-
-@pytest.fixture
-def keeper(etcd: EtcdServer, namespace: str) -> Iterator[Keeper]:
-    """Somebody who has runs."""
-    with server_of(etcd, namespace) as made:
-        yield made
-
-
-@pytest.fixture
-def cli(etcd: EtcdServer, namespace: str) -> Any:
-    """The command line on this test's namespace."""
-
-    def run(*args: str, **more: Any) -> Ended:
-        return call(*args, **{"endpoint": etcd.endpoint, "namespace": namespace, **more})
-
-    return run
-
-
-@pytest.fixture
-def hands(raw: RawEtcd, namespace: str) -> Hands:
-    """Somebody who looks at etcd."""
-    return Hands(raw, namespace, RUN)
+from tests.told_runs import RUN, Boom, Hands, breaks, fine, finished, in_doubt
 
 
 @pytest.fixture
@@ -269,7 +242,7 @@ def test_killed_between_any_two_calls(
 def test_no_word_is_added_to_what_is_being_removed(cli: Any, keeper: Keeper, hands: Hands, exported: Any) -> None:
     """A step that nobody knows the outcome of cannot be resolved any more once the tombstone of its run stands."""
     with keeper.run("order", id="o-1", ttl=5) as run, pytest.raises(Boom):
-        run.do("charge", breaks)
+        run.memo("charge", breaks)
     file = exported()
     core = keeper._core
     plan = prune(core.ctx, RunKeys(core.ctx.keys, RunName("order", "o-1")), read_exported(file), core.until())

@@ -228,8 +228,8 @@ def test_a_member_without_its_cluster_does_not_answer_from_memory(namespace: str
 
 STRIKES = 25
 PROGRAM = """
-import signal, sys, threading, time
-from leasekeeper import Keeper
+import contextlib, signal, sys, threading, time
+from leasekeeper import Keeper, StepsOpen
 endpoint, namespace, strikes = sys.argv[1], sys.argv[2], int(sys.argv[3])
 calls, inside, missed, ended = [], [], [], []
 
@@ -239,6 +239,16 @@ def interrupted(*_):
         inside.clear()
         raise KeyboardInterrupt
     missed.append(1)
+
+@contextlib.contextmanager
+def left():
+    # Steps that were struck in the middle of their call are open, and nobody asks for them again.
+    try:
+        yield
+    except StepsOpen:
+        print("left open")
+    else:
+        print("left finished")
 
 def slow(number):
     calls.append(number)
@@ -252,31 +262,29 @@ def others():
         number += 1
 
 signal.signal(signal.SIGINT, interrupted)
-with Keeper(endpoint, namespace=namespace) as keeper:
-    with keeper.run("order", id="1", signer=None) as run:
-        thread = threading.Thread(target=others, daemon=True)
-        thread.start()
-        print("go", flush=True)
-        number = struck = 0
-        while struck < strikes:
-            number += 1
-            try:
-                inside.append(1)
-                run.do(f"s{number}", slow, number)
-                inside.clear()
-            except KeyboardInterrupt:
-                missed.append(1)
-            if missed:
-                missed.clear()
-                struck += 1
-                print("struck", flush=True)
-        ended.append(True)
-        thread.join(30)
-        assert not thread.is_alive(), "another thread waits for ever"
-        assert {step.state for step in run.steps()} <= {"done", "intent", "cleared"}
-        assert len(calls) == len(set(calls)), "called twice"
-        assert run.do("end", lambda: 1) == 1
-print("left", flush=True)
+with Keeper(endpoint, namespace=namespace) as keeper, left(), keeper.run("order", id="1", signer=None) as run:
+    thread = threading.Thread(target=others, daemon=True)
+    thread.start()
+    print("go", flush=True)
+    number = struck = 0
+    while struck < strikes:
+        number += 1
+        try:
+            inside.append(1)
+            run.do(f"s{number}", slow, number)
+            inside.clear()
+        except KeyboardInterrupt:
+            missed.append(1)
+        if missed:
+            missed.clear()
+            struck += 1
+            print("struck", flush=True)
+    ended.append(True)
+    thread.join(30)
+    assert not thread.is_alive(), "another thread waits for ever"
+    assert {step.state for step in run.steps()} <= {"done", "intent", "cleared"}
+    assert len(calls) == len(set(calls)), "called twice"
+    assert run.do("end", lambda: 1) == 1
 """
 
 
@@ -300,7 +308,7 @@ def test_ctrl_c_anywhere(etcd: EtcdServer, namespace: str) -> None:
         out, err = program.communicate(timeout=60)
     finally:
         program.kill()
-    assert "left" in out, err
+    assert out in ("left open\n", "left finished\n"), err
     with Keeper(etcd.endpoint, namespace=namespace) as keeper:
         kinds = whole(keeper)
-    assert kinds[-1] == "finished"
+    assert kinds[-1] == ("failed" if "open" in out else "finished")

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from leasekeeper import (
     BlobMissing,
+    Drift,
     Keeper,
+    Misuse,
     NotSerialisable,
     RecordTooLarge,
+    effect,
 )
 from leasekeeper.protocol.outcome import RESULT_INLINE_MAX
 from leasekeeper.runs.blobs import DirectoryBlobs
+from leasekeeper.signing import HmacKey
 from tests.effects import Effect, ends_with
 from tests.raw import RawEtcd
 
@@ -81,3 +86,83 @@ def test_the_same_value_at_first_and_ever_after(keeper: Keeper) -> None:
             found.append(run.do("s", made))
             raise KeyError
     assert found == [{"tuple": [1, 2], "big": str(2**60), "float": 1, "text": "ä"}] * 4
+
+
+# ---------------------------------------------------------------- an operator gives one
+
+
+@pytest.mark.parametrize("signer", [None, HmacKey("k1", b"k" * 32)], ids=["unsigned", "signed"])
+@pytest.mark.parametrize("result", [object(), "x" * (8 * 1024 * 1024)], ids=["no JSON", "too large"])
+def test_an_operator_gives_a_step_its_result(keeper: Keeper, result: object, signer: HmacKey | None) -> None:
+    """A step that is done without a result stops each life that needs it, until an operator says what it returns."""
+    made, after = Effect(result), Effect(2)
+    for _ in range(2):
+        with (
+            ends_with((NotSerialisable, RecordTooLarge), "runs resolve"),
+            keeper.run("order", id="1", signer=signer) as run,
+        ):
+            run.do("s", made)
+    said = keeper.resolve("order/1", "s", applied=True, evidence="the bank's list", result={"id": 7}, signer=signer)
+    assert said.data["instead"] == 3
+    for _ in range(2):  # as recorded, and once more by who takes over after that
+        with ends_with(KeyError), keeper.run("order", id="1", signer=signer) as run:
+            assert run.do("s", made) == {"id": 7}
+            assert run.do("t", after) == 2
+            raise KeyError
+    with keeper.run("order", id="1", signer=signer) as run:
+        assert run.do("s", made) == {"id": 7}
+        assert run._life.log.head.done == 2
+    assert (len(made.calls), len(after.calls)) == (1, 1)
+
+
+def test_who_owns_the_run_meanwhile_gets_it_too(keeper: Keeper) -> None:
+    """Said while the run goes on: its owner has it with the next record, and what the postcondition says of it counts."""
+    good = [True]
+    made = effect(lambda step: object())
+    made.verify(lambda step, result: good[0])
+    with ends_with(Drift), keeper.run("order", id="1", signer=None) as run:
+        with pytest.raises(NotSerialisable):
+            run.do("s", made)
+        keeper.resolve("order/1", "s", applied=True, evidence="looked", result=7, signer=None)
+        run.do("t", Effect())
+        assert run.do("s", made) == 7
+        good[0] = False
+        run.do("s", made)
+
+
+def test_a_result_that_a_store_has_lost(keeper: Keeper, tmp_path: Path) -> None:
+    """A result that is in no store any more can be given anew; the run goes on."""
+    made = Effect("x" * 1_500_000)
+    with ends_with(KeyError), keeper.run("order", id="1", signer=None, blobs=DirectoryBlobs(tmp_path)) as run:
+        run.do("s", made)
+        raise KeyError
+    keeper.resolve("order/1", "s", applied=True, evidence="the disk is gone", result="short", signer=None)
+    with keeper.run("order", id="1", signer=None) as run:
+        assert run.do("s", made) == "short"
+    assert len(made.calls) == 1
+
+
+@pytest.mark.parametrize("result", [1, "x" * 1_500_000], ids=["in its record", "in pieces"])
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_result_that_is_there_stays(keeper: Keeper, raw: RawEtcd, result: Any, applied: bool) -> None:
+    """An operator cannot change what a step came to, nor have it called again: nothing is written."""
+    with ends_with(KeyError), keeper.run("order", id="1", signer=None) as run:
+        run.do("s", Effect(result))
+        raise KeyError
+    revision = raw.revision()
+    with ends_with(Misuse, "nothing to resolve"):
+        keeper.resolve("order/1", "s", applied=applied, evidence="looked", signer=None)
+    assert raw.revision() == revision
+
+
+def test_a_step_without_a_result_is_not_called_again(keeper: Keeper, raw: RawEtcd) -> None:
+    """That it was not applied is no word on a step that is done."""
+    with ends_with(NotSerialisable), keeper.run("order", id="1", signer=None) as run:
+        run.do("s", Effect(object()))
+    revision = raw.revision()
+    with ends_with(Misuse, "nothing to resolve"):
+        keeper.resolve("order/1", "s", applied=False, evidence="looked", signer=None)
+    assert raw.revision() == revision
+    keeper.resolve("order/1", "s", applied=True, evidence="looked", result=1, signer=None)
+    with ends_with(Misuse, "nothing to resolve"):
+        keeper.resolve("order/1", "s", applied=True, evidence="looked", result=2, signer=None)

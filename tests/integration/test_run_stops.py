@@ -1,4 +1,4 @@
-"""What stops a run: its lease given back, too many records, a full etcd, its end, a halt; and what an operator says."""
+"""What stops a run: too many records, a full etcd, its end, a halt; and what an operator says."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from leasekeeper import (
     ConfigError,
     Conflict,
     Keeper,
-    LeaseLost,
     Misuse,
     NotApplied,
     Observed,
@@ -27,34 +26,6 @@ from leasekeeper.runs.effect import Step
 from leasekeeper.signing import HmacKey
 from tests.effects import Effect, ends_with
 from tests.raw import RawEtcd
-
-# ---------------------------------------------------------------- its lease given back
-
-
-def test_a_step_under_way_when_the_run_is_left(keeper: Keeper) -> None:
-    """What its thread is told is that the run's lease was given back here, not that somebody else has taken the key away."""
-    begun, left = threading.Event(), threading.Event()
-    told: list[tuple[str, object]] = []
-
-    def slow() -> None:
-        begun.set()
-        left.wait(10)
-
-    def aside() -> None:
-        try:
-            run.do("slow", slow)
-        except LeaseLost as lost:
-            told.append((lost.reason, lost.loss))
-
-    thread = threading.Thread(target=aside)
-    with ends_with(KeyError), keeper.run("order", id="1", signer=None) as run:
-        thread.start()
-        assert begun.wait(10)
-        raise KeyError
-    left.set()
-    thread.join(10)
-    assert told == [("released", None)]
-
 
 # ---------------------------------------------------------------- too much
 
@@ -81,7 +52,7 @@ def test_a_run_that_is_too_long(keeper: Keeper, monkeypatch: pytest.MonkeyPatch)
 def test_a_finished_run_is_not_opened_again_by_a_step_left_open(
     keeper: Keeper, raw: RawEtcd, sees: bool | None
 ) -> None:
-    """A step whose exception was swallowed is not put in doubt, nor adopted, once the run is finished: no worker would see it."""
+    """A memo whose exception was swallowed is not put in doubt, nor adopted, once the run is finished: no worker would see it."""
     seen: list[bool | None] = [None]
 
     @effect()
@@ -93,12 +64,12 @@ def test_a_finished_run_is_not_opened_again_by_a_step_left_open(
         return Observed(applied=seen[0])
 
     with keeper.run("order", id="1", signer=None) as run, pytest.raises(OSError, match="no answer"):
-        run.do("mail", mail)
+        run.memo("mail", mail)
     seen[0] = sees
     with ends_with(RunFinished), keeper.run("order", id="1", signer=None) as run:
         revision = raw.revision()
         try:
-            run.do("mail", mail)
+            run.memo("mail", mail)
         finally:
             assert raw.revision() == revision
             assert run._life.log.head.status == "finished"

@@ -53,6 +53,7 @@ CODES = {
     run_errors.RunFinished: 2,
     run_errors.RunPruned: 2,
     run_errors.StepBusy: 2,
+    run_errors.StepsOpen: 2,
 }
 
 

@@ -53,6 +53,7 @@ from leasekeeper.run_errors import (
     SigningKeyMissing,
     StaleCheckpoint,
     StepBusy,
+    StepsOpen,
     TransactionTooLarge,
 )
 from leasekeeper.run_records import Receipt
@@ -129,6 +130,7 @@ FULL = [
     RunFinished("over", run="wf/id"),
     RunPruned("pruned", run="wf/id"),
     StepBusy("busy", run="wf/id", step="charge"),
+    StepsOpen("open", run="wf/id", steps=("charge", "mail")),
 ]
 each_error = pytest.mark.parametrize("error", FULL, ids=lambda error: type(error).__name__)
 
@@ -146,7 +148,7 @@ def test_the_tree_says_who_must_act() -> None:
             *(Conflict, Drift, ArgumentsChanged, InputChanged, RunRewound, AnchorSkewed),
             *(CorruptState, SchemaTooNew, SchemaUnknown, MigrationFailed, SigningKeyMissing, BlobMissing),
             *(NotSerialisable, RecordTooLarge, RunTooLong, TransactionTooLarge),
-            *(IllegalTransition, RunFinished, RunPruned, StepBusy),
+            *(IllegalTransition, RunFinished, RunPruned, StepBusy, StepsOpen),
         },
     }
     leaves = set(ALL) - {LeasekeeperError, *branches}

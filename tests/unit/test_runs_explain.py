@@ -193,6 +193,19 @@ def test_an_operators_word_is_told() -> None:
     assert "done: 1 step: charge" in shown
 
 
+def test_a_step_without_a_result() -> None:
+    """A step whose result could not be recorded is named, with the reason and the command that gives it one."""
+    refused = ("outcome", "charge", {"refused": {"kind": "type", "why": "a set is no JSON"}})
+    shown = text(told(("intent", "charge", INTENT), refused))
+    assert "step 'charge' is done, and record 3 has no result: a set is no JSON" in shown
+    assert "leasekeeper runs resolve order/order-42 charge --applied --result JSON --evidence 'WHAT YOU SAW'" in shown
+    assert "start the program again" in shown
+    word = ("resolved", "charge", {"applied": True, "evidence": "the bank's list", "instead": 3, "result": 7})
+    after = text(told(("intent", "charge", INTENT), refused, word))
+    assert "no result" not in after
+    assert "runs resolve" not in after
+
+
 def test_records_that_cannot_be_trusted_come_before_all() -> None:
     """A5: where the chain is broken no resolve is offered; the record is named, and how to look further."""
     ground = told(("intent", "charge", INTENT), ("in_doubt", "charge", {"why": "x"}))

@@ -32,7 +32,8 @@ __all__ = ["Account", "Stand"]
 class Stand(NamedTuple):
     """Where a step stands by the records.
 
-    ``since_ms`` is when its first intent was recorded, ``last`` the number of the last record that counts.
+    ``since_ms`` is when its first intent was recorded, ``last`` the number of the last record that counts; ``memo``: what was
+    begun may be repeated.
     """
 
     state: StepState = "intent"
@@ -41,6 +42,7 @@ class Stand(NamedTuple):
     attempts: int = 0
     since_ms: int = 0
     last: int = 0
+    memo: bool = False
 
     def agrees(self, pointer: Pointer) -> bool:
         """Whether the step's own key says the same."""
@@ -55,7 +57,7 @@ class Stand(NamedTuple):
             return self
         match kind:
             case "intent" | "before":
-                return Stand("intent", seq, 0, self.attempts + 1, self.since_ms or at_ms, seq)
+                return Stand("intent", seq, 0, self.attempts + 1, self.since_ms or at_ms, seq, kind == "before")
             case "outcome":
                 return self._replace(state="done", outcome=seq, last=seq)
             case "conflict" | "in_doubt":
@@ -99,6 +101,11 @@ class Account:
         stand = self._steps.get(step)
         return Stand("done", outcome=stand, last=stand) if isinstance(stand, int) else stand
 
+    def open(self) -> list[str]:
+        """The steps that were begun, may not be repeated, and have no outcome."""
+        stands = self._steps.items()
+        return [step for step, at in stands if not isinstance(at, int) and at.state == "intent" and not at.memo]
+
     def checkpoint(self, key: bytes) -> int:
         """The number of the record that a checkpoint, by its key, was last written with; 0: never."""
         return self._checkpoints.get(key, 0)
@@ -114,7 +121,7 @@ class Account:
             self._steps[step] = seq
             self._done += 1
         elif step not in self._steps:
-            self._steps[step] = Stand("intent", seq, 0, 1, at_ms, seq)
+            self._steps[step] = Stand("intent", seq, 0, 1, at_ms, seq, kind == "before")
         else:
             self._moved(step, kind, seq, at_ms, None)
         if self._head.doubts:
@@ -150,6 +157,8 @@ class Account:
 
     def _moved(self, step: str, kind: str, seq: int, at_ms: int, applied: object) -> None:
         now = self._steps.get(step, UNKNOWN)
+        if isinstance(now, int) and kind == "resolved" and applied is True:
+            self._steps[step] = max(now, seq)  # an operator has given a result in place of one that is nowhere
         if not step or isinstance(now, int):
             return  # a step that is done stays so
         after = now.after(kind, seq, at_ms, applied)
@@ -183,7 +192,7 @@ def _folded(head: Head, receipt: Receipt) -> Head:
             return head.settled(step).one_more()
         case "resolved" if step:
             head = head.settled(step)
-            return head.one_more() if receipt.data.get("applied") is True else head
+            return head.one_more() if receipt.data.get("applied") is True and "instead" not in receipt.data else head
         case "resolved":
             return head._replace(status="in_doubt" if head.doubts else "running")
         case "quarantined" | "finished":

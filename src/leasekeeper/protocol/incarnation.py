@@ -80,8 +80,9 @@ class Calls:
 class Incarnation:
     """One life of a run.
 
-    ``busy`` are the steps under way, by key; ``quota`` is how large etcd's database may become; ``anchor`` has the present
-    head remembered outside of etcd, with ``drained`` before each call.
+    ``busy`` are the steps under way, by key; ``leaving``: its block is being left, and none begins any more; ``quota`` is
+    how large etcd's database may become; ``anchor`` has the present head remembered outside of etcd, with ``drained`` before each
+    call.
     """
 
     opened: Opened
@@ -91,6 +92,7 @@ class Incarnation:
     anchor: Callable[[], None] | None = None
     drained: bool = False
     busy: dict[str, object] = field(default_factory=dict)
+    leaving: bool = False
     space_read_s: float = float("-inf")
 
     @property

@@ -81,7 +81,10 @@ def returned(told: Told) -> Any:
 
 def _refusal(why: str, kind: str) -> Exception:
     done = "the step is done, and its result could not be recorded"
-    text = f"{done}: {why}; it will not be called again: catch this, and go on without the result"
+    text = (
+        f"{done}: {why}; it will not be called again: catch this, and go on without the result, or have an operator give one:"
+        " leasekeeper runs resolve RUN STEP --applied --result JSON"
+    )
     if kind == "size":
         return RecordTooLarge(text, what="result", most=VALUE_MAX)
     return NotSerialisable(text, field="result", expected="a result that is JSON; return less, or in another form")

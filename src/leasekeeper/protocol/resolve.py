@@ -1,4 +1,4 @@
-"""An operator's word: a step in doubt was applied, or it was not; a quarantined run may be tried again.
+"""An operator's word: a step in doubt was applied, or it was not; what a step that is done returns; a quarantine is lifted.
 
 It is a record of its own in the run's chain, with who said it and what it rests on. It does not take the fence, since the run
 may have no owner; it compares head and step, so it decides what it has seen, or nothing.
@@ -6,13 +6,14 @@ may have no owner; it compares head and step, so it decides what it has seen, or
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from leasekeeper.errors import ConfigError, Misuse
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.head import Head, read_head
+from leasekeeper.protocol.history import record
 from leasekeeper.protocol.identity import Identity, the_identity
 from leasekeeper.protocol.keys import read_epoch
 from leasekeeper.protocol.limits import check_length
@@ -61,6 +62,8 @@ class _Seen:
     pointer: Pointer
     epoch: Epoch
     tomb_revision: int
+    # The outcome of which the result is nowhere; 0: the step is not done, or its result is there.
+    bare: int = 0
 
 
 def resolve(ctx: Context, keys: RunKeys, word: Word, until: float) -> Plan[Receipt]:
@@ -75,6 +78,8 @@ def resolve(ctx: Context, keys: RunKeys, word: Word, until: float) -> Plan[Recei
     identity = yield from the_identity(ctx, until)
     for _ in range(TRIES_MAX):
         seen = yield from _look(ctx, keys, word, until)
+        if word.applied and seen.pointer.state == "done":
+            seen = replace(seen, bare=(yield from _bare(ctx, keys, seen.pointer.outcome, until)))
         _check(keys, word, seen)
         receipt = yield from _say(ctx, keys, word, seen, identity, until)
         if receipt is not None:
@@ -102,6 +107,21 @@ def _look(ctx: Context, keys: RunKeys, word: Word, until: float) -> Plan[_Seen]:
     )
 
 
+def _bare(ctx: Context, keys: RunKeys, outcome: int, until: float) -> Plan[int]:
+    """The number of an outcome whose result could not be recorded, or is not in etcd: whoever asks for the step is stuck. Or 0.
+
+    A record never changes, and the step's key, which names it, is compared when the word is written.
+    """
+    data = (yield from record(ctx, keys, outcome, until)).data
+    if isinstance(data.get("refused"), dict):
+        return outcome
+    if not isinstance(blob := data.get("blob"), dict):
+        return 0
+    gets = (m.get(keys.blob(str(blob.get("digest")), 0), keys_only=True),)
+    reply = yield from persist(TXN, m.read_only(gets), now=ctx.now, until=until, strict=True)
+    return 0 if m.range_kvs(reply, 0) else outcome
+
+
 def _other_key(run: str, key_id: str, given: str) -> SigningKeyMissing:
     """The word would be signed otherwise than the run's records are."""
     if key_id:
@@ -121,7 +141,7 @@ def _check(keys: RunKeys, word: Word, seen: _Seen) -> None:
         return
     if not seen.pointer.mod_revision:
         raise ConfigError(field="step", value=word.step, expected=f"a step that run {keys.name} has begun")
-    if seen.pointer.state not in OPEN_TO_WORD:
+    if seen.pointer.state not in OPEN_TO_WORD and not seen.bare:
         raise Misuse(f"step {word.step!r} of run {keys.name} is {seen.pointer.state}: there is nothing to resolve")
 
 
@@ -141,9 +161,9 @@ def _say(
         key=word.signer,
     )
     seq, at_ms = seen.head.seq + 1, int(ctx.wall() * 1000)
-    draft = Draft("resolved", word.step or "", _data(word, seen.pointer, ctx), ctx.new_nonce())
+    draft = Draft("resolved", word.step or "", _data(word, seen, ctx), ctx.new_nonce())
     stored = writer.seal(draft, seq=seq, prev=seen.head.hash, at_ms=at_ms)
-    head = _turned(word)(seen.head).after(seq, digest(stored), at_ms, len(stored))
+    head = _turned(word, bare=seen.bare > 0)(seen.head).after(seq, digest(stored), at_ms, len(stored))
     puts = [m.put(keys.record(seq), stored), m.put(keys.head, head.stored())]
     compares = [m.unchanged(keys.head, seen.head_revision), m.epoch_is(ctx.keys.epoch, seen.epoch)]
     compares += [m.absent(keys.record(seq)), m.unchanged(keys.tomb, seen.tomb_revision)]
@@ -171,7 +191,9 @@ def _say(
     return None
 
 
-def _data(word: Word, pointer: Pointer, ctx: Context) -> bytes:
+def _data(word: Word, seen: _Seen, ctx: Context) -> bytes:
+    pointer = seen.pointer
+    instead = {"instead": b"%d" % seen.bare} if seen.bare else {}
     return joined(
         applied=b"true" if word.applied else b"false",
         args=b'"%b"' % pointer.args.encode(),
@@ -180,13 +202,14 @@ def _data(word: Word, pointer: Pointer, ctx: Context) -> bytes:
         rewound=json_of([{"hash": hash_, "seq": seq} for seq, hash_ in word.rewound]),
         intent=b"%d" % pointer.intent,
         result=word.result,
+        **instead,
     )
 
 
-def _turned(word: Word) -> Callable[[Head], Head]:
+def _turned(word: Word, *, bare: bool) -> Callable[[Head], Head]:
     step = word.step
     if step is None:
         return lambda head: head._replace(status="in_doubt" if head.doubts else "running", restarts=0).told("")
-    if word.applied:
+    if word.applied and not bare:
         return lambda head: head.settled(step).one_more()
     return lambda head: head.settled(step)._replace(restarts=0)

@@ -22,6 +22,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from leasekeeper.errors import Misuse
 from leasekeeper.protocol.act import READ_S, TRIES_MAX, Again, act, adopt, holds, intend, observe
 from leasekeeper.protocol.append import Unexpected
 from leasekeeper.protocol.conduct import Conduct, Talk, Tell
@@ -61,6 +62,8 @@ def do(life: Incarnation, spec: Spec, calls: Calls) -> Conduct[Any]:
         # One step of the interpreter: of two threads one finds the other's.
         if life.busy.setdefault(spec.key, mine) is not mine:
             raise StepBusy(run=life.log.run, step=spec.key)
+        if life.leaving:  # asked after one counts as under way: whoever leaves looks the other way round
+            raise Misuse(f"step {spec.key!r} is not begun: the block of run {life.log.run} is being left")
         return (yield from _do(life, spec, calls))
     finally:
         if life.busy.get(spec.key) is mine:

@@ -54,7 +54,10 @@ class Misfortune:
 
 @dataclass(slots=True)
 class StepStory:
-    """What became of one step. ``begun`` is the record of its last intent, ``settled`` the one that says how it stands."""
+    """What became of one step. ``begun`` is the record of its last intent, ``settled`` the one that says how it stands.
+
+    ``bare``: it is done, and this is why its result could not be recorded.
+    """
 
     key: str
     memo: bool = False
@@ -70,6 +73,7 @@ class StepStory:
     why: str = ""
     adopted: bool = False
     about: Any = None
+    bare: str = ""
 
 
 @dataclass(slots=True)
@@ -112,6 +116,11 @@ class Story:
     def open_steps(self) -> list[StepStory]:
         """The steps that were begun, and of which no record says how they ended."""
         return [step for step in self.steps.values() if step.state == "intent"]
+
+    @property
+    def bare_steps(self) -> list[StepStory]:
+        """The steps that are done, and whose result could not be recorded: whoever asks for it is told so, each time."""
+        return [step for step in self.steps.values() if step.bare]
 
     @property
     def conflicts(self) -> list[StepStory]:
@@ -157,12 +166,14 @@ class Story:
                 self._begun(step, receipt)
             case "outcome":
                 step.state, step.settled, step.adopted = "done", receipt.seq, data.get("adopted") is True
+                refused = data.get("refused")
+                step.bare = (_text(refused.get("why")) or "it is not said why") if isinstance(refused, dict) else ""
             case "in_doubt" | "conflict":
                 step.state, step.settled = receipt.kind, receipt.seq
                 step.why = _text(data.get("why")) or "somebody else had applied it before this run did"
             case "resolved":
                 step.state = "done" if data.get("applied") is True else "cleared"
-                step.settled = receipt.seq
+                step.settled, step.bare = receipt.seq, ""
             case "raised":
                 applied = data.get("applied")
                 if applied is False:

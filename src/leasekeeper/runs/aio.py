@@ -10,7 +10,7 @@ from leasekeeper.errors import Misuse, StopWork
 from leasekeeper.protocol import closing, history, phase
 from leasekeeper.protocol.conduct import talk
 from leasekeeper.protocol.steps import step_page
-from leasekeeper.run_errors import StaleCheckpoint
+from leasekeeper.run_errors import StaleCheckpoint, StepsOpen
 from leasekeeper.runs.ask_first import aasked_first
 from leasekeeper.runs.owned import Owned, Verify, entering
 from leasekeeper.runs.states import READ_S, TRIES, Stated
@@ -100,17 +100,30 @@ class AsyncRun(Owned):
 
     async def _leave(self, error: BaseException | None) -> None:
         """Record how the block ended; what cannot be recorded any more is left to the next life."""
-        core, log = self.lease._core, self._life.log
-        if error is None:
-            self._check_idle()
-            await self._drive(talk(closing.finish(log), "finish"))
-            if self._options.anchors:
-                await aside(self._remember, "leasekeeper-anchor")
-        elif closing.is_told(error) and not self.lease.state.final:
-            try:
-                await core.asyncio.run(closing.fail(log, error))
-            except (StopWork, Exception) as failed:  # noqa: BLE001 - the block's own error is what is told
-                del failed
+        if error is not None:
+            await self._failed(error)
+            return
+        try:
+            await self._finish()
+        except StepsOpen as refused:
+            await self._failed(refused)
+            raise
+
+    async def _finish(self) -> None:
+        self._life.leaving = True
+        closing.check_idle(self._life)
+        await self._drive(talk(closing.finish(self._life.log), "finish"))
+        if self._options.anchors:
+            await aside(self._remember, "leasekeeper-anchor")
+
+    async def _failed(self, error: BaseException) -> None:
+        loop = self.lease._core.asyncio
+        try:
+            await loop.run(closing.await_steps(self._life, error))
+            if closing.is_told(error) and not self.lease.state.final:
+                await loop.run(closing.fail(self._life.log, error))
+        except (StopWork, Exception) as failed:  # noqa: BLE001 - the block's own error is what is told
+            del failed
 
 
 class AsyncCheckpoint(Stated[T]):

@@ -194,13 +194,6 @@ class Owned:
         spool = Spool(self.lease, self._life, key, pointer, spool_every_s)
         return Step(self.lease, self.run, key, pointer, spool, awaits=self._awaits)
 
-    def _check_idle(self) -> None:
-        """Misuse when the block is left while others still do steps of the run: it is not finished then."""
-        if busy := sorted(self._life.busy):
-            raise Misuse(
-                f"run {self.run} was left while steps are under way: {', '.join(map(repr, busy[:5]))}; wait for them first"
-            )
-
     # ------------------------------------------------------------ telling
 
     def _tell(self, told: Tell) -> None:

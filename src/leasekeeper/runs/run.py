@@ -10,7 +10,7 @@ from leasekeeper.errors import Misuse, StopWork
 from leasekeeper.protocol import closing, history, phase
 from leasekeeper.protocol.conduct import talk
 from leasekeeper.protocol.steps import step_page
-from leasekeeper.run_errors import StaleCheckpoint
+from leasekeeper.run_errors import StaleCheckpoint, StepsOpen
 from leasekeeper.runs.ask_first import asked_first
 from leasekeeper.runs.owned import Owned, Verify, entering
 from leasekeeper.runs.states import READ_S, TRIES, Stated
@@ -135,17 +135,30 @@ class Run(Owned):
 
     def _leave(self, error: BaseException | None) -> None:
         """Record how the block ended; what cannot be recorded any more is left to the next life."""
-        core, log = self.lease._core, self._life.log
-        if error is None:
-            self._check_idle()
-            self._drive(talk(closing.finish(log), "finish"))
-            if self._options.anchors:
-                self._remember()
-        elif closing.is_told(error) and not self.lease.state.final:
-            try:
-                core.blocking.run(closing.fail(log, error))
-            except (StopWork, Exception) as failed:  # noqa: BLE001 - the block's own error is what is told
-                del failed
+        if error is not None:
+            self._failed(error)
+            return
+        try:
+            self._finish()
+        except StepsOpen as refused:
+            self._failed(refused)
+            raise
+
+    def _finish(self) -> None:
+        self._life.leaving = True
+        closing.check_idle(self._life)
+        self._drive(talk(closing.finish(self._life.log), "finish"))
+        if self._options.anchors:
+            self._remember()
+
+    def _failed(self, error: BaseException) -> None:
+        blocking = self.lease._core.blocking
+        try:
+            blocking.run(closing.await_steps(self._life, error))
+            if closing.is_told(error) and not self.lease.state.final:
+                blocking.run(closing.fail(self._life.log, error))
+        except (StopWork, Exception) as failed:  # noqa: BLE001 - the block's own error is what is told
+            del failed
 
 
 class Checkpoint(Stated[T]):

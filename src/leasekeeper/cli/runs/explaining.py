@@ -98,6 +98,8 @@ def _why(told: Told) -> Iterator[str]:
     for step in waiting[:SHOWN]:
         yield from _of_step(told, step)
     yield from _more(waiting, SHOWN, "step")
+    for step in story.bare_steps[-SHOWN:]:
+        yield f"step {said(step.key)} is done, and record {step.settled} has no result: {clip(step.bare, 300)}"
     for drift in story.drifts[-SHOWN:]:
         state = "which its effect accepts" if drift.data.get("accepted") is True else "and nothing was called again"
         yield f"record {drift.seq}: what step {said(drift.step)} did does not hold any more, {state}"

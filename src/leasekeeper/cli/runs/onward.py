@@ -101,6 +101,10 @@ def _about_steps(told: Told) -> Iterator[str]:
         yield f"  {_resolve(told, '--not-applied', step)}"
     if len(waiting) > STEPS_MAX:
         yield f"and so for {plural(len(waiting) - STEPS_MAX, 'more step')}"
+    bare = [] if told.story.finished else told.story.bare_steps
+    for step in bare[:STEPS_MAX]:
+        yield f"{said(step.key)} is done without a result, and a program that needs it stops there; if so, give it one:"
+        yield f"  {_resolve(told, '--applied', step, '--result', 'JSON')}"
     if waiting:
         yield "with --applied add --result JSON if later steps need it; then start the program again"
 
@@ -131,9 +135,9 @@ def _next(step: StepStory) -> str:
     return "will be adopted or called again, by what its preflight sees"
 
 
-def _resolve(told: Told, word: str, step: StepStory | None = None) -> str:
+def _resolve(told: Told, word: str, step: StepStory | None = None, *more: str) -> str:
     names = [told.facts.name.text, *([step.key] if step is not None else [])]
-    options = [word, "--evidence", EVIDENCE]
+    options = [word, *more, "--evidence", EVIDENCE]
     if any(name.startswith("-") for name in names):
         return told.command("runs", "resolve", *options, "--", *names)
     return told.command("runs", "resolve", *names, *options)

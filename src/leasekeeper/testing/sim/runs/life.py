@@ -23,7 +23,7 @@ from leasekeeper.protocol.opening import Opening, open_run
 from leasekeeper.protocol.receipt import digest
 from leasekeeper.protocol.recorded import Recorded
 from leasekeeper.protocol.stop import entered
-from leasekeeper.run_errors import Conflict, RunHalted
+from leasekeeper.run_errors import Conflict, RunHalted, StepsOpen
 from leasekeeper.runs.states import Stated
 from leasekeeper.runtime.appending import Queue
 from leasekeeper.testing.sim.runs.conducting import Conducting, Pending
@@ -117,13 +117,20 @@ class Life:
         try:
             conducts = body.send(cast("Any", results)) if error is None else body.throw(error)
         except StopIteration:
-            self._all([talk(closing.finish(self._life.log), "finish")], lambda _, error: self._end(error))
+            self._all([talk(closing.finish(self._life.log), "finish")], lambda _, error: self._left(error))
         except BaseException as raised:
             if raised is not error:
                 raise
             self._fail(raised)
         else:
             self._all(conducts, self._step)
+
+    def _left(self, error: BaseException | None) -> None:
+        """The block was left without an error, and this is what came of it."""
+        if isinstance(error, StepsOpen):
+            self._fail(error)
+        else:
+            self._end(error)
 
     def _fail(self, error: BaseException) -> None:
         """As leaving the block with an error does."""
