@@ -64,7 +64,11 @@ def test_a_run_that_was_set_back_waits_for_an_operator(
         keeper.run("order", id="1", signer=None, anchors=[anchor]).__enter__()
     assert told.value.known == known.seq > told.value.have
     said = keeper.resolve("order/1", evidence="looked at the bank", signer=None, accept_rewind=[anchor])
+    assert said is not None
     assert said.data["rewound"] == [{"hash": known.hash, "seq": known.seq}]
+    accepted = anchor.last("order/1", 1)
+    assert accepted is not None
+    assert (accepted.seq, accepted.back, accepted.why) == (said.seq, True, "looked at the bank")
     with keeper.run("order", id="1", signer=None, anchors=[anchor]) as run:
         run.do("s1", nothing)
     last = anchor.last("order/1", 1)

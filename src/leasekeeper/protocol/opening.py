@@ -7,6 +7,7 @@ ends that is counted on.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -111,9 +112,10 @@ def open_run(
     for _ in range(TRIES_MAX):
         seen = yield from _look(ctx, keys, mine, until)
         if seen.meta is None and seen.head is None:
+            gen = _generation(keys, opening, seen.tomb)
             if opening.marks:
-                raise RunRewound(run=keys.name.text, have=0, known=max(opening.marks))
-            log, meta = _begun(ctx, keys, mine, opening, identity, seen, line, alive)
+                raise _gone(keys, max(opening.marks))
+            log, meta = _begun(ctx, keys, mine, opening, identity, gen, line, alive)
             if (yield from _begin(log, meta, opening, until)):
                 return Opened(log, identity, read_meta(meta, keys.meta.decode()), True)
         else:
@@ -157,11 +159,10 @@ def _begun(
     mine: Ownership,
     opening: Opening,
     identity: Identity,
-    seen: _Seen,
+    gen: int,
     line: Line,
     alive: Callable[[], bool],
 ) -> tuple[Log, bytes]:
-    gen = _generation(keys, opening, seen.tomb)
     body = {
         "at": int(ctx.wall() * 1000),
         "by": ctx.holder,
@@ -181,6 +182,19 @@ def _generation(keys: RunKeys, opening: Opening, tomb: pb.KeyValue | None) -> in
     if gone and (opening.gen is None or opening.gen <= gone):
         raise RunPruned(run=keys.name.text)
     return opening.gen or 1
+
+
+def _gone(keys: RunKeys, known: int) -> RunRewound:
+    """Nothing of the run is there, and it was."""
+    run = keys.name.text
+    return RunRewound(
+        f"etcd has nothing of run {run}, of which an anchor remembers record {known}: it was deleted or pruned, or an older"
+        " backup was restored; put it back, or look what it had done and give that up for lost (leasekeeper runs resolve"
+        f" {shlex.quote(run)} --accept-rewind FILE --evidence TEXT), then begin it again",
+        run=run,
+        have=0,
+        known=known,
+    )
 
 
 def _check_generation(keys: RunKeys, head: Head, opening: Opening, tomb: pb.KeyValue | None) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast, overload
 
 from leasekeeper.protocol import halt as halts
 
@@ -95,6 +95,31 @@ class AsyncKeepsRuns:
         found: list[halts.Halt] = await self._core.arun(halts.read_all(self._core.ctx, self._core.until()))
         return found
 
+    @overload
+    async def resolve(
+        self,
+        run: str | AsyncRun,
+        step: str,
+        *,
+        applied: bool,
+        evidence: object,
+        result: object = None,
+        signer: SigningKey | Literal["env"] | None = "env",
+    ) -> Receipt: ...
+
+    @overload
+    async def resolve(
+        self,
+        run: str | AsyncRun,
+        step: None = None,
+        *,
+        applied: None = None,
+        evidence: object,
+        result: None = None,
+        signer: SigningKey | Literal["env"] | None = "env",
+        accept_rewind: Sequence[Anchor] = (),
+    ) -> Receipt | None: ...
+
     async def resolve(
         self,
         run: str | AsyncRun,
@@ -105,22 +130,14 @@ class AsyncKeepsRuns:
         result: object = None,
         signer: SigningKey | Literal["env"] | None = "env",
         accept_rewind: Sequence[Anchor] = (),
-    ) -> Receipt:
+    ) -> Receipt | None:
         """Say, as an operator, that a step in doubt was applied, or that it was not; see `Keeper.resolve`."""
-        from leasekeeper.protocol.history import head_of
-        from leasekeeper.protocol.resolve import resolve
-        from leasekeeper.runs.operator import accepted, remembered, run_keys, word
+        from leasekeeper.runs.operator import acarried_out, resolving, run_keys, word
 
         core = self._core
         keys = run_keys(core.ctx.keys, run)
-        rewound: tuple[tuple[int, str], ...] = ()
-        if accept_rewind:
-            head = await core.arun(head_of(core.ctx, keys, core.until()))
-            rewound = remembered(accept_rewind, step, keys.name.text, head.gen)
-        said = word(step, applied=applied, evidence=evidence, result=result, signer=signer, rewound=rewound)
-        receipt: Receipt = await core.arun(resolve(core.ctx, keys, said, core.until()))
-        accepted(accept_rewind, receipt)
-        return receipt
+        said = word(step, applied=applied, evidence=evidence, result=result, signer=signer)
+        return (await acarried_out(core, resolving(core, keys, said, accept_rewind))).receipt
 
     async def prune(self, run: str, *, exported: str | os.PathLike[str]) -> Pruned:
         """Remove a finished run from etcd, once it is certain that it was exported; see `Keeper.prune`."""

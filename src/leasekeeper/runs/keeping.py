@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast, overload
 
 from leasekeeper.protocol import halt as halts
 
@@ -128,6 +128,31 @@ class KeepsRuns:
         found: list[halts.Halt] = self._core.run(halts.read_all(self._core.ctx, self._core.until()))
         return found
 
+    @overload
+    def resolve(
+        self,
+        run: str | Run,
+        step: str,
+        *,
+        applied: bool,
+        evidence: object,
+        result: object = None,
+        signer: SigningKey | Literal["env"] | None = "env",
+    ) -> Receipt: ...
+
+    @overload
+    def resolve(
+        self,
+        run: str | Run,
+        step: None = None,
+        *,
+        applied: None = None,
+        evidence: object,
+        result: None = None,
+        signer: SigningKey | Literal["env"] | None = "env",
+        accept_rewind: Sequence[Anchor] = (),
+    ) -> Receipt | None: ...
+
     def resolve(
         self,
         run: str | Run,
@@ -138,8 +163,10 @@ class KeepsRuns:
         result: object = None,
         signer: SigningKey | Literal["env"] | None = "env",
         accept_rewind: Sequence[Anchor] = (),
-    ) -> Receipt:
+    ) -> Receipt | None:
         """Say, as an operator, that a step in doubt was applied, or that it was not: the record of it.
+
+        None, with ``accept_rewind`` alone: there is no run in etcd to record it in; the anchors keep the word.
 
         Applied: the step is done, with ``result``. Not applied: it will be called again, with the same idempotency key.
 
@@ -152,22 +179,24 @@ class KeepsRuns:
             signer: the key with which the run's records are signed; default: the environment's.
             accept_rewind: anchors that remember more of the run than etcd has, since that was set back: what they remember
                 beyond is given up for lost, and the run may go on. Look first what of it was applied: steps that were begun
-                in what is lost will be begun again.
+                in what is lost will be begun again. Where nothing at all of the run is in etcd, nothing is written there, and the
+                anchors remember nothing of it from then on: begin it again by the call that began it, with its input and in its
+                generation, and its steps get the idempotency keys that they had, as long as the namespace's ``identity`` in etcd
+                is the one it was begun in. Refused (Misuse) while somebody owns it, who may be beginning it.
+
+        Raises:
+            ConfigError: there is no such run or step, and no anchor remembers one.
+            Misuse: there is nothing to resolve, or an owner who may be about to do the step.
+            CorruptState: of the run, only pieces are there.
+            SigningKeyMissing, RunPruned: nothing can be recorded.
+            Unavailable: etcd or an anchor cannot be asked or told: say it again.
         """
-        from leasekeeper.protocol.history import head_of
-        from leasekeeper.protocol.resolve import resolve
-        from leasekeeper.runs.operator import accepted, remembered, run_keys, word
+        from leasekeeper.runs.operator import carried_out, resolving, run_keys, word
 
         core = self._core
         keys = run_keys(core.ctx.keys, run)
-        rewound: tuple[tuple[int, str], ...] = ()
-        if accept_rewind:
-            head = core.run(head_of(core.ctx, keys, core.until()))
-            rewound = remembered(accept_rewind, step, keys.name.text, head.gen)
-        said = word(step, applied=applied, evidence=evidence, result=result, signer=signer, rewound=rewound)
-        receipt: Receipt = core.run(resolve(core.ctx, keys, said, core.until()))
-        accepted(accept_rewind, receipt)
-        return receipt
+        said = word(step, applied=applied, evidence=evidence, result=result, signer=signer)
+        return carried_out(core, resolving(core, keys, said, accept_rewind)).receipt
 
     def prune(self, run: str, *, exported: str | os.PathLike[str]) -> Pruned:
         """Remove a finished run from etcd, once it is certain that it was exported; a tombstone keeps its id.

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from leasekeeper.canonical import canonical
 from leasekeeper.errors import ConfigError, Misuse
+from leasekeeper.protocol.conduct import Conduct, Invoke, Talk
 from leasekeeper.protocol.keys import check_name
 from leasekeeper.protocol.limits import check_inline
 from leasekeeper.protocol.outcome import RESULT_INLINE_MAX
-from leasekeeper.protocol.resolve import Word
+from leasekeeper.protocol.receipt import FIRST_PREV
+from leasekeeper.protocol.resolve import Word, resolve
 from leasekeeper.protocol.run_keys import RunKeys, parse_run
+from leasekeeper.protocol.whereabouts import Whereabouts, whereabouts
 from leasekeeper.runs.signer import signer_from_env
+from leasekeeper.runtime.aio import aside
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,9 +26,23 @@ if TYPE_CHECKING:
     from leasekeeper.protocol.keys import Keys
     from leasekeeper.run_records import Receipt
     from leasekeeper.runs.anchor import Anchor
+    from leasekeeper.runtime.core import Core
     from leasekeeper.signing import SigningKey
 
-__all__ = ["accepted", "remembered", "run_keys", "word"]
+__all__ = ["Resolved", "acarried_out", "carried_out", "resolving", "run_keys", "word"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What came of an operator's word: its record, None when there is no run in etcd to have one.
+
+    ``given_up`` is the last record that an anchor remembered and that is given up for lost; 0: none.
+    """
+
+    receipt: Receipt | None
+    given_up: int = 0
 
 
 def run_keys(keys: Keys, run: object) -> RunKeys:
@@ -37,7 +57,6 @@ def word(
     evidence: object,
     result: object,
     signer: SigningKey | Literal["env"] | None,
-    rewound: tuple[tuple[int, str], ...] = (),
 ) -> Word:
     """What an operator says, checked."""
     if step is not None:
@@ -55,13 +74,89 @@ def word(
     if sum(map(len, texts.values())) > RESULT_INLINE_MAX:
         check_inline("evidence and result", sum(map(len, texts.values())) + 8 * 1024)
     by = signer_from_env() if signer == "env" else signer
-    return Word(step=step, applied=bool(applied), signer=by, rewound=rewound, **texts)
+    return Word(step=step, applied=bool(applied), signer=by, **texts)
 
 
-def remembered(anchors: Sequence[Anchor], step: str | None, run: str, gen: int) -> tuple[tuple[int, str], ...]:
-    """What anchors remember of a run that was set back, to be given up for lost."""
-    if step is not None:
+# ---------------------------------------------------------------- saying it
+
+
+def resolving(
+    core: Core, keys: RunKeys, said: Word, anchors: Sequence[Anchor] = (), *, timeout_s: float | None = None
+) -> Conduct[Resolved]:
+    """Put an operator's word into a run's records, and what anchors remember beyond them at an end.
+
+    A run of which etcd has nothing takes no word: where an anchor remembers it, the anchors alone are told, and only once it is
+    certain that nothing of it is there.
+    """
+    if not anchors:
+        return Resolved((yield Talk(resolve(core.ctx, keys, said, core.until(timeout_s)), "resolve")))
+    if said.step is not None:
         raise ConfigError(field="accept_rewind", value="anchors", expected="no step beside it: it is about the run")
+    there: Whereabouts = yield Talk(whereabouts(core.ctx, keys, core.until(timeout_s)), "look")
+    if there.head is None:
+        return (yield from _giving_up(core, keys, said, anchors, timeout_s))
+    gen = there.head.gen
+    rewound = yield Invoke(lambda: _remembered(anchors, keys.name.text, gen), "anchor")
+    said = replace(said, rewound=rewound)
+    receipt = yield Talk(resolve(core.ctx, keys, said, core.until(timeout_s)), "resolve")
+    yield Invoke(lambda: _accepted(anchors, receipt, _why(said)), "anchor")
+    return Resolved(receipt, rewound[-1][0])
+
+
+def _giving_up(
+    core: Core, keys: RunKeys, said: Word, anchors: Sequence[Anchor], timeout_s: float | None
+) -> Conduct[Resolved]:
+    """Have anchors forget a run of which nothing is there."""
+    run = keys.name.text
+    known: dict[int, int] = yield Invoke(lambda: _known(anchors, run), "anchor")
+    # Looked at only now, since anchors may take their time: it may have been begun meanwhile.
+    there: Whereabouts = yield Talk(whereabouts(core.ctx, keys, core.until(timeout_s)), "look")
+    if there.head is not None:
+        raise Misuse(f"run {run} was begun meanwhile: nothing of it was given up; say it again if it is to be")
+    gone = {gen: seq for gen, seq in known.items() if gen > there.pruned}
+    if not gone:
+        expected = "a run that was begun, or that one of the anchors remembers; see: leasekeeper runs ls"
+        raise ConfigError(field="run", value=run, expected=expected)
+    at_ms = int(core.ctx.wall() * 1000)
+    yield Invoke(lambda: _forgotten(anchors, run, sorted(gone), at_ms, _why(said)), "anchor")
+    return Resolved(None, max(gone.values()))
+
+
+def carried_out(core: Core, conduct: Conduct[T]) -> T:
+    """Carry out a conduct that asks etcd and anchors, and stands on no lease."""
+    result: Any = None
+    try:
+        while True:
+            match conduct.send(result):
+                case Talk(plan, _):
+                    result = core.run(plan)
+                case Invoke(call, _):
+                    result = call()
+    except StopIteration as done:
+        value: T = done.value
+        return value
+
+
+async def acarried_out(core: Core, conduct: Conduct[T]) -> T:
+    """`carried_out` under asyncio: what blocks does not block the loop."""
+    result: Any = None
+    try:
+        while True:
+            match conduct.send(result):
+                case Talk(plan, _):
+                    result = await core.arun(plan)
+                case Invoke(call, name):
+                    result = await aside(call, f"leasekeeper-{name}")
+    except StopIteration as done:
+        value: T = done.value
+        return value
+
+
+# ---------------------------------------------------------------- anchors
+
+
+def _remembered(anchors: Sequence[Anchor], run: str, gen: int) -> tuple[tuple[int, str], ...]:
+    """What anchors remember of a run that was set back, to be given up for lost."""
     found = [anchor.last(run, gen) for anchor in anchors]
     known = tuple(sorted({(each.seq, each.hash) for each in found if each is not None}))
     if not known:
@@ -69,7 +164,35 @@ def remembered(anchors: Sequence[Anchor], step: str | None, run: str, gen: int) 
     return known
 
 
-def accepted(anchors: Sequence[Anchor], receipt: Receipt) -> None:
+def _accepted(anchors: Sequence[Anchor], receipt: Receipt, why: str) -> None:
     """Tell anchors that the run goes on from this record."""
     for anchor in anchors:
-        anchor.accept(receipt.run, receipt.gen, receipt.seq, receipt.hash, receipt.at_ms)
+        anchor.accept(receipt.run, receipt.gen, receipt.seq, receipt.hash, receipt.at_ms, why)
+
+
+def _known(anchors: Sequence[Anchor], run: str) -> dict[int, int]:
+    """The last record that an anchor remembers of each generation of a run."""
+    found: dict[int, int] = {}
+    for anchor in anchors:
+        for gen in anchor.generations(run):
+            known = anchor.last(run, gen)
+            if known is not None:
+                found[gen] = max(known.seq, found.get(gen, 0))
+    return found
+
+
+def _forgotten(anchors: Sequence[Anchor], run: str, gens: Sequence[int], at_ms: int, why: str) -> None:
+    """Tell anchors that nothing of these generations of a run is left.
+
+    Those that remember something are told last, so that what was interrupted, or failed, can be said again.
+    """
+    for gen in gens:
+        known = [anchor for anchor in anchors if anchor.last(run, gen) is not None]
+        for anchor in (*(each for each in anchors if each not in known), *known):
+            anchor.accept(run, gen, 0, FIRST_PREV, at_ms, why)
+
+
+def _why(said: Word) -> str:
+    """The evidence as text."""
+    evidence = json.loads(said.evidence)
+    return evidence if isinstance(evidence, str) else said.evidence.decode()

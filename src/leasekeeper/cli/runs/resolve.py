@@ -1,4 +1,4 @@
-"""``leasekeeper runs resolve``: an operator's word on a step in doubt, or on a run that is quarantined or was set back."""
+"""``leasekeeper runs resolve``: an operator's word on a step in doubt, or on a run that is quarantined, set back or gone."""
 
 from __future__ import annotations
 
@@ -14,19 +14,13 @@ from leasekeeper.cli.settings import Settings
 from leasekeeper.cli.text import one_line
 from leasekeeper.cli.values import run_argument
 from leasekeeper.errors import ConfigError
-from leasekeeper.protocol.history import head_of
-from leasekeeper.protocol.resolve import resolve
 from leasekeeper.protocol.run_keys import RunKeys
 from leasekeeper.runs.anchor import FileAnchor
-from leasekeeper.runs.operator import accepted, remembered, word
+from leasekeeper.runs.operator import Resolved, carried_out, resolving, word
 from leasekeeper.runs.signer import signer_from_env
 
 if TYPE_CHECKING:
-    from leasekeeper.protocol.chain import Point
-    from leasekeeper.protocol.head import Head
     from leasekeeper.protocol.run_keys import RunName
-    from leasekeeper.run_records import Receipt
-    from leasekeeper.runtime.core import Core
 
 OF_THE_RUN = (
     "--lift-quarantine and --accept-rewind are about the whole run: say them without STEP, --applied or --not-applied"
@@ -46,7 +40,8 @@ OF_THE_RUN = (
     "files",
     metavar="FILE",
     multiple=True,
-    help="An anchor's file that remembers more of the run than etcd has: that is given up for lost. May be repeated.",
+    help="An anchor's file that remembers more of the run than etcd has, or a run that is gone: that is given up for lost. May"
+    " be repeated.",
 )
 @click.option("--evidence", required=True, metavar="TEXT", help="What you saw, and where; it is recorded.")
 @click.option("--result", metavar="JSON", help="With --applied: what the step returns from now on; default null.")
@@ -65,24 +60,23 @@ def command(
 
     Applied: the step is done and will not be called again. Not applied: it will be called again, with the same idempotency key.
     The record is signed with the key of LEASEKEEPER_SIGNING_KEY or LEASEKEEPER_SIGNING_KEY_FILE if the run's records are.
+    Of a run that is gone from etcd as a whole, the anchor alone keeps your word, and the run can be begun again.
     """
     applied = _applied(yes=yes, no=no)
     _check(step, applied, result, of_run=lift_quarantine + bool(files))
     if not evidence.strip():
         raise ConfigError(field="--evidence", value=evidence, expected="what you saw, and where")
-    signer, value, anchors = signer_from_env(), _result(result), [FileAnchor(file) for file in files]
+    said = word(step, applied=applied, evidence=evidence, result=_result(result), signer=signer_from_env())
+    anchors = [FileAnchor(file) for file in files]
     with settings.keeper() as keeper:
         core = keeper._core
-        keys = RunKeys(core.ctx.keys, run)
-        known = _remembered(core, keys, anchors, settings.ask_s) if anchors else ()
-        said = word(step, applied=applied, evidence=evidence, result=value, signer=signer, rewound=known)
-        receipt: Receipt = core.run(resolve(core.ctx, keys, said, core.until(settings.ask_s)))
-        accepted(anchors, receipt)
+        conduct = resolving(core, RunKeys(core.ctx.keys, run), said, anchors, timeout_s=settings.ask_s)
+        done = carried_out(core, conduct)
     if settings.as_json:
-        print_json({"run": run.text, "step": step, "applied": applied, "seq": receipt.seq, "hash": receipt.hash})
+        record = (done.receipt.seq, done.receipt.hash) if done.receipt is not None else (0, None)
+        print_json({"run": run.text, "step": step, "applied": applied, "seq": record[0], "hash": record[1]})
     else:
-        told = _sentence(step, applied, known)
-        click.echo(one_line(f"record {receipt.seq} of {run.text}: {told}; start the program again"))
+        click.echo(one_line(_sentence(run, step, applied, done)))
     return DONE
 
 
@@ -113,14 +107,19 @@ def _result(text: str | None) -> Any:
         raise ConfigError(field="--result", value=text, expected="JSON, such as '{\"id\": 7}' or null") from None
 
 
-def _remembered(core: Core, keys: RunKeys, anchors: list[FileAnchor], ask_s: float) -> tuple[Point, ...]:
-    head: Head = core.run(head_of(core.ctx, keys, core.until(ask_s)))
-    return remembered(anchors, None, keys.name.text, head.gen)
+def _sentence(run: RunName, step: str | None, applied: bool | None, done: Resolved) -> str:
+    if done.receipt is None:
+        return (
+            f"{run.text} is not in etcd, and what was remembered of it, up to record {done.given_up}, is given up for lost:"
+            " begin it again with its input; its steps get the idempotency keys that they had, if the namespace's identity is"
+            " that of then"
+        )
+    return f"record {done.receipt.seq} of {run.text}: {_recorded(step, applied, done)}; start the program again"
 
 
-def _sentence(step: str | None, applied: bool | None, rewound: tuple[Point, ...]) -> str:
-    if rewound:
-        return f"what was remembered, up to record {rewound[-1][0]}, is given up for lost"
+def _recorded(step: str | None, applied: bool | None, done: Resolved) -> str:
+    if done.given_up:
+        return f"what was remembered, up to record {done.given_up}, is given up for lost"
     if step is None:
         return "the quarantine is lifted"
     return f"step {step!r} {'is done' if applied else 'will be called again, with the same idempotency key'}"
