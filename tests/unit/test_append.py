@@ -8,6 +8,7 @@ from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.append import Unexpected, append
 from leasekeeper.protocol.head import Head
 from leasekeeper.protocol.plan import Call, Plan
+from leasekeeper.run_errors import TransactionTooLarge
 from tests.model.appends import calls, result, texts, writes
 from tests.model.runs import Crew, Owner, entry
 
@@ -96,4 +97,14 @@ def test_one_that_cannot_be_written_harms_no_other() -> None:
     ]
     runs = Crew(owner.client).run(plans)
     assert [type(run.error) for run in runs] == [type(None), type(None), ZeroDivisionError]
+    assert texts(owner) == ["n", "a"]
+
+
+def test_one_that_etcd_would_not_take_harms_no_other() -> None:
+    """What is more, with all that it puts, than may be committed at once is told so before it is sent; the others land."""
+    owner = Owner()
+    large = entry(owner, "b" * 20_000, puts=lambda _: (m.put(b"k", b"x" * 600 * 1024),))
+    plans = [append(owner.log, made) for made in (entry(owner, "n"), entry(owner, "a"), large)]
+    runs = Crew(owner.client).run(plans)
+    assert [type(run.error) for run in runs] == [type(None), type(None), TransactionTooLarge]
     assert texts(owner) == ["n", "a"]

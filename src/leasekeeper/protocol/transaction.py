@@ -8,6 +8,7 @@ from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import halt as halts
 from leasekeeper.protocol import messages as m
 from leasekeeper.protocol import run_keys
+from leasekeeper.protocol.limits import TRANSACTION_MAX, check_transaction
 from leasekeeper.protocol.log import Built, fail
 from leasekeeper.protocol.receipt import digest
 
@@ -22,7 +23,8 @@ __all__ = ["EPOCH", "EXPECTED", "HALTS", "HEAD", "OWN", "RECORD", "build", "take
 
 # etcd takes 128 operations and as many compares per transaction by default; an entry puts at most four keys.
 ENTRIES_MAX = 31
-BATCH_MAX_BYTES = 512 * 1024
+# A record below this, with all that is put beside it, is far from what a transaction may hold: it is not measured.
+MEASURED_FROM = 16 * 1024
 # What a refused transaction reads, in this order: halts only where there is an intent, and then what each entry expected.
 OWN, EPOCH, HEAD, RECORD, HALTS = range(5)
 EXPECTED = HALTS
@@ -42,7 +44,7 @@ def taken(waiting: Iterable[Entry]) -> list[Entry]:
         if entry.settled or any(key in written for key, _ in entry.expects):
             continue
         size += entry.size
-        if found and (len(found) == ENTRIES_MAX or size > BATCH_MAX_BYTES):
+        if found and (len(found) == ENTRIES_MAX or size > TRANSACTION_MAX):
             break
         found.append(entry)
         written.update(key for key, _ in entry.expects)
@@ -71,6 +73,8 @@ def _add(log: Log, built: Built, entry: Entry, at_ms: int) -> Head:
     stored = log.writer.seal(entry.draft, seq=seq, prev=before.hash, at_ms=at_ms)
     head = entry.change(before.after(seq, digest(stored), at_ms, len(stored)))
     puts = (m.put(where, stored), *entry.puts(seq))
+    if len(stored) >= MEASURED_FROM:
+        check_transaction(pb.TxnRequest(success=puts))
     request.compare.append(m.absent(where))
     request.success.extend(puts)
     for key, revision in entry.expects:
