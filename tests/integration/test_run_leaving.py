@@ -35,7 +35,7 @@ def fails() -> None:
 def kinds(keeper: Keeper) -> list[str]:
     """What was recorded last, and how the steps stand."""
     with ends_with(KeyError), keeper.run("order", id="1", signer=None) as run:
-        found = [step.state for step in run.steps()]
+        found: list[str] = [step.state for step in run.steps()]
         raise KeyError
     return found
 
@@ -176,7 +176,7 @@ def test_one_of_many_that_are_gathered_fails(etcd: EtcdServer, namespace: str) -
         return name
 
     async def two(run: Any, name: str) -> str:
-        first = await run.do(name, slow, name)
+        first: str = await run.do(name, slow, name)
         return first + str(await run.do(f"{name}-more", slow, f"{name}-more"))
 
     async def soon() -> None:
