@@ -1,7 +1,8 @@
 """The errors of runs: leaves of the tree drawn in `leasekeeper.errors`, and the one that an effect raises itself.
 
 ``run`` is always text, ``workflow/id``; ``step`` is the step's key. In a default message the words RUN, STEP, SCOPE … stand for
-attributes, and are replaced by those that are known, quoted for a shell. Those of versioned states are in `schema_errors`.
+attributes, and are replaced by those that are known, quoted for a shell. What stands in backticks is a command to be copied, and
+`command_of` gives it to whoever else tells it. Those of versioned states are in `schema_errors`.
 """
 
 from __future__ import annotations
@@ -20,14 +21,42 @@ if TYPE_CHECKING:
 
 # The words of a default message that stand for an attribute.
 PLACE = re.compile(r"\b[A-Z]{3,}\b")
+COMMAND = re.compile(r"`(leasekeeper [^`]+)`")
+# Whatever may break a line; blanks are part of a name.
+BREAKS = re.compile(r"[^\S ]+")
 
 
 def _said(kind: type[LeasekeeperError], message: str | None, **known: object) -> str:
     """``message``, or the first line of the docstring with what is known put in its place."""
     if message:
         return message
-    words = {name.upper(): shlex.quote(" ".join(str(value).split())) for name, value in known.items() if value}
-    return PLACE.sub(lambda place: words.get(place[0], place[0]), (kind.__doc__ or "").partition("\n")[0])
+    words = _words(known)
+    parts = COMMAND.split((kind.__doc__ or "").partition("\n")[0])
+    parts[::2] = [_filled(part, words) for part in parts[::2]]
+    parts[1::2] = [f"`{_command(part, words)}`" for part in parts[1::2]]
+    return "".join(parts)
+
+
+def command_of(kind: type[LeasekeeperError], **known: object) -> str:
+    """The command that the default message of an error tells, with what is known put in its place; "" when it tells none."""
+    found = COMMAND.search((kind.__doc__ or "").partition("\n")[0])
+    return _command(found[1], _words(known)) if found else ""
+
+
+def _words(known: dict[str, object]) -> dict[str, str]:
+    return {name.upper(): BREAKS.sub(" ", str(value)) for name, value in known.items() if value}
+
+
+def _filled(text: str, words: dict[str, str]) -> str:
+    return PLACE.sub(lambda place: shlex.quote(words[place[0]]) if place[0] in words else place[0], text)
+
+
+def _command(text: str, words: dict[str, str]) -> str:
+    """A command with what is known in it; a name that looks like an option stands where none can."""
+    names = [word for word in text.split() if word in words]
+    if any(words[name].startswith("-") for name in names):
+        text = " ".join([*(word for word in text.split() if word not in words), "--", *names])
+    return _filled(text, words)
 
 
 class NotApplied(Exception):
@@ -155,9 +184,11 @@ class Conflict(FixIt):
 
 
 class Drift(FixIt):
-    """Step STEP of RUN was done, but its postcondition is true no more: mend the resource, or find out who changed it.
+    """Step STEP of RUN holds no more: see `leasekeeper runs explain RUN`; make it hold again, or give its effect drift="accept".
 
-    ``seq`` is the number of the outcome's record. Nothing was called again.
+    It was done, and its postcondition is not true any more: somebody has changed the resource. The next life goes on once the
+    postcondition is true again, or where the effect is declared with ``drift="accept"``. ``seq`` is the number of the outcome's
+    record. Nothing was called again.
     """
 
     def __init__(self, message: str | None = None, *, run: str = "", step: str = "", seq: int = 0) -> None:
@@ -250,7 +281,7 @@ class BlobMissing(FixIt):
 
 
 class RunRewound(FixIt):
-    """Records of RUN that somebody holds are gone from etcd, as after a restore: put them back, or resolve the run.
+    """Records of RUN that somebody holds are gone from etcd, as by a restore: put them back; see `leasekeeper runs explain RUN`.
 
     ``have`` is the number of the last record in etcd, ``known`` that of a record known to have been there. No step is begun.
     """

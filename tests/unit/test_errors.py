@@ -226,6 +226,15 @@ def test_errors_can_be_imported_from_the_package(error: LeasekeeperError) -> Non
         (RunHalted(run="order/42", scope="order"), "`leasekeeper unhalt order`"),
         (Quarantined(run="order/42"), "`leasekeeper runs explain order/42`"),
         (Conflict(run="order/42", step="charge"), "`leasekeeper runs explain order/42`"),
+        (Drift(run="order/42", step="charge"), "`leasekeeper runs explain order/42`; make it hold again, or give its"),
+        (Drift(run="order/42", step="charge"), 'effect drift="accept"'),
+        (RunRewound(run="order/42"), "`leasekeeper runs explain order/42`"),
+        (Quarantined(run="order/4  2"), "`leasekeeper runs explain 'order/4  2'`"),
+        (Quarantined(run="-rf/42"), "`leasekeeper runs explain -- -rf/42`"),
+        (
+            InDoubt(run="order/42", step="-rf"),
+            "`leasekeeper runs resolve --applied|--not-applied --evidence TEXT -- order/42 -rf`",
+        ),
         (
             SigningKeyMissing(run="order/42", key_id="orders-2026"),
             "with key orders-2026, which this program does not have",

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import inspect
 import logging
-import shlex
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol
 
 from leasekeeper.errors import LeasekeeperError, Misuse, StopWork, Unavailable, shown
-from leasekeeper.run_errors import AnchorSkewed, Conflict, Drift, InDoubt, Quarantined, RunRewound
+from leasekeeper.run_errors import AnchorSkewed, Conflict, Drift, InDoubt, Quarantined, RunRewound, command_of
 from leasekeeper.runs.webhook import webhook
 from leasekeeper.runs.within import Within
 
@@ -54,6 +53,8 @@ _KINDS: dict[type[LeasekeeperError], AlertKind] = {
     AnchorSkewed: "rewound",
     Conflict: "conflict",
 }
+# The first error of each kind.
+_ERRORS = {kind: error for error, kind in reversed(_KINDS.items())}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,12 +162,8 @@ def alert_of(error: BaseException, *, holder: str = "") -> Alert | None:
 
 
 def command_for(kind: AlertKind, run: str, step: str) -> str:
-    """What to type to go on."""
-    if kind == "in_doubt":
-        return (
-            f"leasekeeper runs resolve {shlex.quote(run)} {shlex.quote(step)} --applied|--not-applied --evidence TEXT"
-        )
-    return f"leasekeeper runs explain {shlex.quote(run)}"
+    """What to type to go on: the command that the error tells, too."""
+    return command_of(_ERRORS[kind], run=run, step=step)
 
 
 def exit_code(error: BaseException) -> int:
