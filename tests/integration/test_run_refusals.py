@@ -153,6 +153,23 @@ def test_an_effect_that_cannot_take_its_arguments(
 # ---------------------------------------------------------------- the effect itself
 
 
+@pytest.mark.parametrize("first", ["do", "memo"])
+def test_a_step_that_was_begun_as_the_other_kind(keeper: Keeper, first: str) -> None:
+    """What was begun by do() is not repeated as a memo, and the other way round; the error says which it was."""
+
+    def fails() -> None:
+        raise OSError("no answer")
+
+    other = "memo" if first == "do" else "do"
+    with (
+        ends_with(ArgumentsChanged, rf"begun by {first}\(\).*by {other}\(\)"),
+        keeper.run("order", id="1", signer=None) as run,
+    ):
+        with pytest.raises(OSError, match="no answer"):
+            getattr(run, first)("s", fails)
+        getattr(run, other)("s", fails)
+
+
 def test_a_coroutine_function_under_threads(keeper: Keeper, raw: RawEtcd) -> None:
     """An effect, a preflight or a verify that is a coroutine function is refused by a Keeper before anything is recorded."""
 

@@ -113,8 +113,10 @@ def _first(life: Incarnation, spec: Spec, calls: Calls) -> Conduct[Any]:
 def _again(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer) -> Conduct[Any]:
     """A step that was begun before: done, stopped, or begun and nobody knows."""
     log = life.log
-    if not same_arguments(pointer.args, spec.args) or pointer.kind != spec.kind:
+    if not same_arguments(pointer.args, spec.args):
         raise ArgumentsChanged(run=log.run, step=spec.key, recorded=pointer.args, given=spec.args)
+    if pointer.kind != spec.kind:
+        raise _other_kind(log.run, spec, pointer)
     if pointer.state == "done":
         receipt = yield Talk(outcome_of(log, spec.key, pointer, log.ctx.now() + READ_S), "find")
         return (yield from _replayed(life, spec, calls, receipt))
@@ -137,6 +139,14 @@ def _again(life: Incarnation, spec: Spec, calls: Calls, pointer: Pointer) -> Con
     pointer = yield from intend(life, spec, pointer, seen, alone=alone)
     again = None if alone else Again(seen, lambda seen: _judge(life, spec, found, seen))
     return (yield from act(life, spec, calls, pointer, seen_s, alone=alone, again=again))
+
+
+def _other_kind(run: str, spec: Spec, pointer: Pointer) -> ArgumentsChanged:
+    text = (
+        f"step {spec.key!r} of {run} was begun by {pointer.kind}(), and is asked for by {spec.kind}(): ask for it as before, or"
+        " give this one another step key"
+    )
+    return ArgumentsChanged(text, run=run, step=spec.key, recorded=pointer.args, given=spec.args)
 
 
 def as_it_was_sent(spec: Spec, said: dict[str, Any]) -> Spec:
