@@ -158,6 +158,21 @@ def test_a_conflict_and_a_drift() -> None:
     assert "runs resolve order/order-42 charge --applied" in shown
 
 
+def test_ways_on_from_a_drift() -> None:
+    """What Drift sends people here for: that the world can be mended or the drift accepted, and that the program goes on then."""
+    drift = {"accepted": False, "outcome": 2}
+    shown = text(told(("outcome", "mail", {}), ("drift", "mail", drift)))
+    assert (
+        """make what 'mail' did hold again, or, if that is as it should be, give its effect drift="accept"; then"""
+        in shown
+    )
+    assert shown.index("drift=") < shown.index("start the program again")
+    accepted = text(told(("outcome", "mail", {}), ("drift", "mail", {**drift, "accepted": True})))
+    assert "hold again" not in accepted
+    mended = text(told(("outcome", "mail", {}), ("drift", "mail", drift), ("opened", "", OPENED)))
+    assert "hold again" not in mended, "the last life has met none"
+
+
 def test_late_evidence_is_a_hint() -> None:
     """What came too late is shown under words that say what it is worth; what of it cannot be read is said."""
     author = Author()

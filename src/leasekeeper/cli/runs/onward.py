@@ -114,11 +114,21 @@ def _left_open(told: Told) -> list[StepStory]:
     return [step for step in told.story.open_steps if not step.memo] if told.story.finished else []
 
 
+def _drifted(told: Told) -> list[str]:
+    """The steps whose postconditions stopped the last life."""
+    story = told.story
+    since = story.lives[-1].first if story.lives else 0
+    met = [one for one in story.drifts if one.seq >= since and one.data.get("accepted") is not True]
+    return list(dict.fromkeys(one.step for one in met))
+
+
 def _about_owner(told: Told) -> Iterator[str]:
     if told.facts.owner is not None:
         yield "nothing, unless it hangs; who owns it, and how to remove that claim:"
         yield f"  {told.command('show', told.facts.name.lease)}"
         return
+    for key in _drifted(told)[:STEPS_MAX]:
+        yield f'make what {said(key)} did hold again, or, if that is as it should be, give its effect drift="accept"; then'
     yield "start the program again, on any host: it goes on where this ends"
     for step in told.story.open_steps[:STEPS_MAX]:
         yield f"  {said(step.key)}: {_next(step)}"
