@@ -59,7 +59,7 @@ def test_a_function_that_gives_something_to_await_finishes_nothing(
         raise AssertionError("never awaited")
 
     keeper.begin("order", id="1", ttl=5)
-    with keeper.worker({"order": lambda run: later(run)}, every=EVERY_S, ttl=5) as working:
+    with keeper.worker({"order": lambda run: (run.id, later(run))[1]}, every=EVERY_S, ttl=5) as working:
         until(lambda: working.failed >= 1)
     assert "finished" not in kinds(raw, namespace, "order/1")
 

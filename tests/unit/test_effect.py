@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from leasekeeper import ConfigError, Misuse, effect
-from leasekeeper.runs.effect import as_effect, is_awaited
+from leasekeeper.runs.effect import as_effect, gives_to_await, is_awaited
 
 DURATIONS = ("key_ttl", "need", "preflight_max_age", "settle", "spool_every")
 
@@ -96,9 +97,23 @@ def test_what_does_nothing_when_it_is_called(function: Any) -> None:
 def test_what_is_to_be_awaited() -> None:
     """However it is wrapped, as far as it can be known before it is called; what is called a task elsewhere is no asyncio's."""
     partials: list[Any] = [functools.partial(later), functools.partial(functools.partial(Later()))]
-    for function in (later, Later(), *partials, promised):
-        assert is_awaited(function)
+    inner = later
+    lambdas: list[Any] = [lambda step: later(step), lambda step: inner(step), lambda *args: later(*args)]
+    for function in (later, Later(), *partials, promised, *lambdas):
+        assert is_awaited(function) is (function not in lambdas)
         assert effect(function).awaited() == "effect"
-    plain_ones: list[Any] = [plain, functools.partial(plain), tasks, print]
+    run = asyncio.run
+
+    def within(step: object) -> object:
+        def go(promise: Any) -> object:
+            return asyncio.run(promise)
+
+        return go(later(step))
+
+    plain_ones: list[Any] = [
+        *(plain, functools.partial(plain), tasks, print, within),
+        *(lambda step: asyncio.run(later(step)), lambda step: run(later(step)), lambda step, go=run: go(later(step))),
+    ]
     for function in plain_ones:
-        assert not is_awaited(function)
+        assert not gives_to_await(function)
+        assert not effect(function).awaited()

@@ -96,6 +96,7 @@ def failed(of: Pool, name: RunName, error: BaseException | None = None) -> None:
         (True, plain),
         (True, functools.partial(plain)),
         (True, lambda run: awaited(run)),
+        (False, lambda run: awaited(run)),
         (False, functools.partial(Called())),
         (False, annotated),
         (False, yields),

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from leasekeeper.runs.spool import Spool
     from leasekeeper.runtime.held import Held
 
-__all__ = ["Effect", "Step", "as_effect", "effect", "is_awaited", "is_generator"]
+__all__ = ["Effect", "Step", "as_effect", "effect", "gives_to_await", "is_awaited", "is_generator"]
 
 SPOOL_EVERY_S = 10.0
 
@@ -162,9 +162,9 @@ class Effect:
             )
 
     def awaited(self) -> str:
-        """Which part of it is a coroutine function; "" when none is."""
+        """Which part of it is a coroutine function, or gives what one does; "" when none is."""
         parts = {"effect": self.function, "preflight": self._preflight, "verify": self._verify}
-        return next((name for name, part in parts.items() if part is not None and is_awaited(part)), "")
+        return next((name for name, part in parts.items() if part is not None and gives_to_await(part)), "")
 
     def call(self, args: tuple[Any, ...]) -> Callable[[Step], Any]:
         """The call, for one set of arguments; a bare callable is not told of the step. Misuse where it cannot take so many."""
@@ -299,6 +299,27 @@ def is_awaited(function: Callable[..., Any]) -> bool:
         return True
     returns = _returns(function)
     return returns in AWAITED_IN_FULL or returns.rpartition(".")[2] in AWAITED
+
+
+def gives_to_await(function: Callable[..., Any]) -> bool:
+    """Whether a call of it surely gives something to await, as far as that can be known before it is called."""
+    return is_awaited(function) or _only_passes_on(function)
+
+
+def _only_passes_on(function: Callable[..., Any]) -> bool:
+    """Whether a function, a lambda say, knows nothing but one coroutine function: it can pass on what that gives, and no more."""
+    if not inspect.isfunction(function) or function.__defaults__ or function.__kwdefaults__:
+        return False
+    code = function.__code__
+    if len(code.co_names) + len(code.co_freevars) != 1 or any(inspect.iscode(const) for const in code.co_consts):
+        return False
+    try:
+        known = (
+            function.__closure__[0].cell_contents if function.__closure__ else function.__globals__[code.co_names[0]]
+        )
+    except (KeyError, ValueError):
+        return False  # not there yet, or a built-in
+    return inspect.iscoroutinefunction(known)
 
 
 def is_generator(function: Callable[..., Any]) -> bool:

@@ -15,7 +15,7 @@ from leasekeeper.errors import ConfigError, LeaseLost, Misuse, TryLater, shown
 from leasekeeper.protocol.keys import check_name
 from leasekeeper.protocol.unfinished import BEGINNING
 from leasekeeper.run_errors import Conflict, Drift, InDoubt, Quarantined, RunHalted
-from leasekeeper.runs.effect import is_awaited, is_generator
+from leasekeeper.runs.effect import gives_to_await, is_awaited, is_generator
 from leasekeeper.runs.options import check_asked_of_worker, options
 
 if TYPE_CHECKING:
@@ -174,8 +174,10 @@ def _check_main(workflow: str, main: object, *, awaits: bool) -> None:
         expected = "a function that is given the run"
     elif is_generator(main):
         expected = "a function that does its work when it is called; one with yield only begins when it is iterated"
-    elif is_awaited(main) is not awaits:
-        expected = "a coroutine function" if awaits else "a plain function; AsyncKeeper takes coroutine functions"
+    elif awaits and not is_awaited(main):
+        expected = "a coroutine function"
+    elif not awaits and gives_to_await(main):
+        expected = "a plain function; AsyncKeeper takes coroutine functions"
     elif not _takes_one(main):
         expected = "a function that can be given the run, and nothing else"
     else:
