@@ -1,62 +1,22 @@
 """The errors of runs: leaves of the tree drawn in `leasekeeper.errors`, and the one that an effect raises itself.
 
 ``run`` is always text, ``workflow/id``; ``step`` is the step's key. In a default message the words RUN, STEP, SCOPE … stand for
-attributes, and are replaced by those that are known, quoted for a shell. What stands in backticks is a command to be copied, and
-`command_of` gives it to whoever else tells it. Those of versioned states are in `schema_errors`.
+attributes (`leasekeeper.error_words`). The errors of versioned states are in `schema_errors`.
 """
 
 from __future__ import annotations
 
-import re
 import shlex
 from typing import TYPE_CHECKING
 
-from leasekeeper.errors import ConfigError, FixIt, LeasekeeperError, Misuse, OutOfSpace, StopWork, TryLater
+from leasekeeper.error_words import said
+from leasekeeper.errors import ConfigError, FixIt, Misuse, OutOfSpace, StopWork, TryLater
 from leasekeeper.schema_errors import SchemaTooNew
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leasekeeper.run_records import Receipt
-
-# The words of a default message that stand for an attribute.
-PLACE = re.compile(r"\b[A-Z]{3,}\b")
-COMMAND = re.compile(r"`(leasekeeper [^`]+)`")
-# Whatever may break a line; blanks are part of a name.
-BREAKS = re.compile(r"[^\S ]+")
-
-
-def _said(kind: type[LeasekeeperError], message: str | None, **known: object) -> str:
-    """``message``, or the first line of the docstring with what is known put in its place."""
-    if message:
-        return message
-    words = _words(known)
-    parts = COMMAND.split((kind.__doc__ or "").partition("\n")[0])
-    parts[::2] = [_filled(part, words) for part in parts[::2]]
-    parts[1::2] = [f"`{_command(part, words)}`" for part in parts[1::2]]
-    return "".join(parts)
-
-
-def command_of(kind: type[LeasekeeperError], **known: object) -> str:
-    """The command that the default message of an error tells, with what is known put in its place; "" when it tells none."""
-    found = COMMAND.search((kind.__doc__ or "").partition("\n")[0])
-    return _command(found[1], _words(known)) if found else ""
-
-
-def _words(known: dict[str, object]) -> dict[str, str]:
-    return {name.upper(): BREAKS.sub(" ", str(value)) for name, value in known.items() if value}
-
-
-def _filled(text: str, words: dict[str, str]) -> str:
-    return PLACE.sub(lambda place: shlex.quote(words[place[0]]) if place[0] in words else place[0], text)
-
-
-def _command(text: str, words: dict[str, str]) -> str:
-    """A command with what is known in it; a name that looks like an option stands where none can."""
-    names = [word for word in text.split() if word in words]
-    if any(words[name].startswith("-") for name in names):
-        text = " ".join([*(word for word in text.split() if word not in words), "--", *names])
-    return _filled(text, words)
 
 
 class NotApplied(Exception):
@@ -87,7 +47,7 @@ class RunHalted(StopWork):
         by: str = "",
         at_ms: int = 0,
     ) -> None:
-        super().__init__(_said(type(self), message, run=run, scope=scope))
+        super().__init__(said(type(self), message, run=run, scope=scope))
         self.run = run
         self.step = step
         self.scope = scope
@@ -106,7 +66,7 @@ class InDoubt(StopWork):
     def __init__(
         self, message: str | None = None, *, run: str = "", step: str = "", seq: int = 0, why: str = ""
     ) -> None:
-        super().__init__(_said(type(self), message, run=run, step=step))
+        super().__init__(said(type(self), message, run=run, step=step))
         self.run = run
         self.step = step
         self.seq = seq
@@ -120,7 +80,7 @@ class Quarantined(StopWork):
     """
 
     def __init__(self, message: str | None = None, *, run: str = "", restarts: int = 0) -> None:
-        super().__init__(_said(type(self), message, run=run))
+        super().__init__(said(type(self), message, run=run))
         self.run = run
         self.restarts = restarts
 
@@ -137,7 +97,7 @@ class StaleCheckpoint(TryLater):
     def __init__(
         self, message: str | None = None, *, run: str = "", name: str = "", expected: int = 0, found: int = 0
     ) -> None:
-        super().__init__(_said(type(self), message, run=run, name=name))
+        super().__init__(said(type(self), message, run=run, name=name))
         self.run = run
         self.name = name
         self.expected = expected
@@ -177,7 +137,7 @@ class Conflict(FixIt):
     def __init__(
         self, message: str | None = None, *, run: str = "", step: str = "", receipt: Receipt | None = None
     ) -> None:
-        super().__init__(_said(type(self), message, run=run, step=step))
+        super().__init__(said(type(self), message, run=run, step=step))
         self.run = run
         self.step = step
         self.receipt = receipt
@@ -192,7 +152,7 @@ class Drift(FixIt):
     """
 
     def __init__(self, message: str | None = None, *, run: str = "", step: str = "", seq: int = 0) -> None:
-        super().__init__(_said(type(self), message, run=run, step=step))
+        super().__init__(said(type(self), message, run=run, step=step))
         self.run = run
         self.step = step
         self.seq = seq
@@ -207,7 +167,7 @@ class ArgumentsChanged(FixIt):
     def __init__(
         self, message: str | None = None, *, run: str = "", step: str = "", recorded: str = "", given: str = ""
     ) -> None:
-        super().__init__(_said(type(self), message, run=run, step=step))
+        super().__init__(said(type(self), message, run=run, step=step))
         self.run = run
         self.step = step
         self.recorded = recorded
@@ -221,7 +181,7 @@ class InputChanged(FixIt):
     """
 
     def __init__(self, message: str | None = None, *, run: str = "", recorded: str = "", given: str = "") -> None:
-        super().__init__(_said(type(self), message, run=run))
+        super().__init__(said(type(self), message, run=run))
         self.run = run
         self.recorded = recorded
         self.given = given
@@ -260,7 +220,7 @@ class SigningKeyMissing(FixIt):
                 f"records of {run} are signed with key {shlex.quote(key_id)}, which this program does not have: set"
                 " LEASEKEEPER_SIGNING_KEY_FILE to its file, or to that of a new key and give its public part as trust="
             )
-        super().__init__(_said(type(self), message, run=run))
+        super().__init__(said(type(self), message, run=run))
         self.run = run
         self.key_id = key_id
 
@@ -287,7 +247,7 @@ class RunRewound(FixIt):
     """
 
     def __init__(self, message: str | None = None, *, run: str = "", have: int = 0, known: int = 0) -> None:
-        super().__init__(_said(type(self), message, run=run))
+        super().__init__(said(type(self), message, run=run))
         self.run = run
         self.have = have
         self.known = known
@@ -349,7 +309,7 @@ class RunTooLong(FixIt):
     """
 
     def __init__(self, message: str | None = None, *, run: str = "", records: int = 0, most: int = 0) -> None:
-        super().__init__(_said(type(self), message, run=run))
+        super().__init__(said(type(self), message, run=run))
         self.run = run
         self.records = records
         self.most = most
@@ -385,7 +345,7 @@ class IllegalTransition(FixIt):
         wanted: str = "",
         legal: Sequence[str] = (),
     ) -> None:
-        super().__init__(_said(type(self), message, name=name, have=have, wanted=wanted))
+        super().__init__(said(type(self), message, name=name, have=have, wanted=wanted))
         self.name = name
         self.have = have
         self.wanted = wanted
@@ -396,7 +356,7 @@ class RunFinished(FixIt):
     """RUN is finished and takes no more steps: begin a run with another id."""
 
     def __init__(self, message: str | None = None, *, run: str = "") -> None:
-        super().__init__(_said(type(self), message, run=run))
+        super().__init__(said(type(self), message, run=run))
         self.run = run
 
 
@@ -404,7 +364,7 @@ class RunPruned(FixIt):
     """RUN is finished and its records were pruned: begin a run with another id, or of this one a new generation."""
 
     def __init__(self, message: str | None = None, *, run: str = "") -> None:
-        super().__init__(_said(type(self), message, run=run))
+        super().__init__(said(type(self), message, run=run))
         self.run = run
 
 
@@ -415,7 +375,7 @@ class StepsOpen(Misuse):
     """
 
     def __init__(self, message: str | None = None, *, run: str = "", steps: tuple[str, ...] = ()) -> None:
-        super().__init__(_said(type(self), message, run=run))
+        super().__init__(said(type(self), message, run=run))
         self.run = run
         self.steps = steps
 
@@ -424,6 +384,6 @@ class StepBusy(Misuse):
     """Step STEP of RUN is being done already, in another thread or task: give each step a key of its own."""
 
     def __init__(self, message: str | None = None, *, run: str = "", step: str = "") -> None:
-        super().__init__(_said(type(self), message, run=run, step=step))
+        super().__init__(said(type(self), message, run=run, step=step))
         self.run = run
         self.step = step

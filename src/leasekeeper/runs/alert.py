@@ -17,8 +17,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol
 
+from leasekeeper.error_words import command_of
 from leasekeeper.errors import LeasekeeperError, Misuse, StopWork, Unavailable, shown
-from leasekeeper.run_errors import AnchorSkewed, Conflict, Drift, InDoubt, Quarantined, RunRewound, command_of
+from leasekeeper.run_errors import AnchorSkewed, Conflict, Drift, InDoubt, Quarantined, RunRewound
 from leasekeeper.runs.webhook import webhook
 from leasekeeper.runs.within import Within
 
