@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from leasekeeper.aio import AsyncKeeper
     from leasekeeper.protocol.run_keys import RunName
     from leasekeeper.runs.aio import AsyncRun
-    from leasekeeper.runs.options import Asked
+    from leasekeeper.runs.options import AskedOfWorker
 
 __all__ = ["AsyncWorker"]
 
@@ -36,7 +36,7 @@ class AsyncWorker:
         concurrency: int,
         every: float | str,
         ttl: float | None,
-        asked: Asked,
+        asked: AskedOfWorker,
     ) -> None:
         self._keeper = keeper
         now = keeper._core.now

@@ -95,8 +95,8 @@ class Alert:
 class AlertHook(Protocol):
     """Something that is told of alerts.
 
-    It is called in the thread that was stopped, so it has to come to an end by itself, within seconds. False means that it could
-    not tell anybody; so does an exception, which is logged.
+    It is called in the thread that was stopped, or beside the event loop, and the step waits for it: so it has to come to an end
+    by itself, within seconds. False means that it could not tell anybody; so does an exception, which is logged.
     """
 
     def __call__(self, alert: Alert, /) -> object:

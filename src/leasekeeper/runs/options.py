@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from leasekeeper.runs.effect import Effect
     from leasekeeper.signing import SigningKey, VerifyingKey
 
-__all__ = ["Asked", "RunOptions", "check_asked_of_worker", "opening", "options"]
+__all__ = ["Asked", "AskedOfWorker", "RunOptions", "check_asked_of_worker", "opening", "options"]
 
 RESTARTS_MAX = 10_000
 # What is no option of a worker, and what says it instead.
@@ -65,8 +65,25 @@ class RunOptions:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-class Asked(TypedDict, total=False):
+class AskedOfWorker(TypedDict, total=False):
+    """What a worker can be asked for: how it opens the runs that it goes on with. See `Asked`."""
+
+    verify: Literal["always", "recorded"]
+    signer: SigningKey | Literal["env"] | None
+    trust: Sequence[VerifyingKey]
+    adopt_unsigned: bool
+    anchors: Sequence[Anchor]
+    durability: Literal["etcd", "drained"]
+    blobs: Blobs | None
+    quota: int | None
+    restarts: int
+    alert: Callable[[Alert], object] | None
+
+
+class Asked(AskedOfWorker, total=False):
     """What `Keeper.run` can be asked for, beside the run's name.
+
+    ``input``, ``generation`` and ``ask_first`` are of a run's beginning: no options of a worker.
 
     =================  ==============================================================================================
     ``input``          JSON that the run is to work on, recorded when it is begun; other input later is InputChanged.
@@ -90,16 +107,6 @@ class Asked(TypedDict, total=False):
 
     input: object
     generation: int | None
-    verify: Literal["always", "recorded"]
-    signer: SigningKey | Literal["env"] | None
-    trust: Sequence[VerifyingKey]
-    adopt_unsigned: bool
-    anchors: Sequence[Anchor]
-    durability: Literal["etcd", "drained"]
-    blobs: Blobs | None
-    quota: int | None
-    restarts: int
-    alert: Callable[[Alert], object] | None
     ask_first: Sequence[Any] | None
 
 

@@ -21,7 +21,7 @@ from leasekeeper.runs.options import check_asked_of_worker, options
 if TYPE_CHECKING:
     from leasekeeper.protocol.run_keys import RunName
     from leasekeeper.protocol.unfinished import Place, Standing
-    from leasekeeper.runs.options import Asked, RunOptions
+    from leasekeeper.runs.options import AskedOfWorker, RunOptions
 
 __all__ = ["Attempt", "Pool", "check_came_to_its_end"]
 
@@ -61,7 +61,7 @@ class Pool:
         concurrency: int,
         every: float | str,
         now: Callable[[], float],
-        asked: Asked,
+        asked: AskedOfWorker,
         awaits: bool,
     ) -> None:
         mains = _mains(resume, awaits=awaits)

@@ -21,7 +21,7 @@ from leasekeeper.wire.worker import begin
 if TYPE_CHECKING:
     from leasekeeper.keeper import Keeper
     from leasekeeper.protocol.run_keys import RunName
-    from leasekeeper.runs.options import Asked
+    from leasekeeper.runs.options import AskedOfWorker
     from leasekeeper.runs.run import Run
 
 __all__ = ["Worker"]
@@ -43,7 +43,7 @@ class Worker:
         concurrency: int,
         every: float | str,
         ttl: float | None,
-        asked: Asked,
+        asked: AskedOfWorker,
     ) -> None:
         self._keeper = keeper
         now = keeper._core.now
