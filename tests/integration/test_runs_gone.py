@@ -168,10 +168,15 @@ def test_asyncio(etcd: EtcdServer, namespace: str, path: Path, anchor: FileAncho
 def test_pieces_are_no_run_that_is_gone(
     keeper: Keeper, path: Path, anchor: FileAnchor, bank: Bank, erase: Any, kept: str
 ) -> None:
-    """A21: Where anything of the run is left without its head, that is CorruptState, and no anchor forgets anything."""
+    """A21: Where anything of the run is left without its head, it is CorruptState for whoever opens it or gives it up.
+
+    No anchor forgets anything.
+    """
     live(keeper, [anchor], bank)
     erase(kept)
     before = path.read_bytes()
+    with pytest.raises(CorruptState, match=r"/head "):
+        live(keeper, [anchor], bank)
     with pytest.raises(CorruptState, match=rf"head cannot be trusted: it is not there, and .*/{kept}"):
         give_up(keeper, anchor)
     assert path.read_bytes() == before

@@ -32,6 +32,7 @@ from leasekeeper.protocol.receipt import (
     plain,
     seal,
 )
+from leasekeeper.protocol.whereabouts import pieces
 from leasekeeper.run_errors import (
     CorruptState,
     InputChanged,
@@ -114,7 +115,7 @@ def open_run(
         if seen.meta is None and seen.head is None:
             gen = _generation(keys, opening, seen.tomb)
             if opening.marks:
-                raise _gone(keys, max(opening.marks))
+                raise (yield from pieces(ctx, keys, until)) or _gone(keys, max(opening.marks))
             log, meta = _begun(ctx, keys, mine, opening, identity, gen, line, alive)
             if (yield from _begin(log, meta, opening, until)):
                 return Opened(log, identity, read_meta(meta, keys.meta.decode()), True)

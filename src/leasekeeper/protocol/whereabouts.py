@@ -16,14 +16,15 @@ from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.audit import corrupt
 from leasekeeper.protocol.head import Head, read_head
 from leasekeeper.protocol.keys import prefix_end
-from leasekeeper.protocol.plan import TXN, Plan, persist
+from leasekeeper.protocol.plan import RANGE, TXN, Plan, persist
 from leasekeeper.protocol.prune import pruned_up_to
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.context import Context
     from leasekeeper.protocol.run_keys import RunKeys
+    from leasekeeper.run_errors import CorruptState
 
-__all__ = ["Whereabouts", "whereabouts"]
+__all__ = ["Whereabouts", "pieces", "whereabouts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +42,30 @@ def whereabouts(ctx: Context, keys: RunKeys, until: float) -> Plan[Whereabouts]:
         CorruptState: pieces of it are there, and its head is not; or head or tombstone cannot be trusted.
         Misuse: nothing of it is there, and it has an owner.
     """
-    root = keys.root.encode()
-    piece = pb.RequestOp(request_range=pb.RangeRequest(key=root, range_end=prefix_end(root), limit=1, keys_only=True))
+    piece = pb.RequestOp(request_range=_first_of(keys))
     gets = (m.get(keys.head), m.get(keys.tomb), piece, m.first_of(ctx.keys.queue(keys.name.lease)))
     reply = yield from persist(TXN, m.read_only(gets), now=ctx.now, until=until, strict=True)
-    heads, tombs, pieces, owners = (m.range_kvs(reply, index) for index in range(4))
+    heads, tombs, left, owners = (m.range_kvs(reply, index) for index in range(4))
     pruned = pruned_up_to(tombs[0] if tombs else None)
     if heads:
         return Whereabouts(read_head(heads[0].value, keys.head.decode()), pruned)
-    if pieces:
-        raise corrupt(keys.head, f"it is not there, and {pieces[0].key.decode('utf-8', 'replace')} is")
+    if left:
+        raise _in_pieces(keys, left[0])
     if owners:
         raise Misuse(f"run {keys.name} has an owner, who may be beginning it: wait until its lease is free")
     return Whereabouts(None, pruned)
+
+
+def pieces(ctx: Context, keys: RunKeys, until: float) -> Plan[CorruptState | None]:
+    """That something is there of a run which has no head; None: nothing is."""
+    reply = yield from persist(RANGE, _first_of(keys), now=ctx.now, until=until, strict=True)
+    return _in_pieces(keys, reply.kvs[0]) if reply.kvs else None
+
+
+def _first_of(keys: RunKeys) -> pb.RangeRequest:
+    root = keys.root.encode()
+    return pb.RangeRequest(key=root, range_end=prefix_end(root), limit=1, keys_only=True)
+
+
+def _in_pieces(keys: RunKeys, piece: pb.KeyValue) -> CorruptState:
+    return corrupt(keys.head, f"it is not there, and {piece.key.decode('utf-8', 'replace')} is")
