@@ -25,9 +25,10 @@ PROMISES = {
     "key-age": {"at most once"},
     "arguments": {"arguments"},
     "read-back": {"records", "doubt"},
+    "open-steps": {"results"},
 }
 # These show within a world or a few; the others in some tens.
-SOON = ("run-halt", "create-only", "preflight", "verify", "arguments")
+SOON = ("run-halt", "create-only", "preflight", "verify", "arguments", "open-steps")
 
 
 @pytest.mark.parametrize(

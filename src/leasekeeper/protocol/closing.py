@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from leasekeeper.protocol.incarnation import Incarnation
     from leasekeeper.protocol.plan import Plan
 
-__all__ = ["await_steps", "check_idle", "fail", "finish", "is_told"]
+__all__ = ["await_steps", "check_idle", "fail", "finish", "is_told", "left_open"]
 
 # How long it is tried to leave word of a failure. Nobody decides on it, and whoever leaves a block must not hang there.
 FAIL_S = 5.0
@@ -65,12 +65,17 @@ def finish(log: Log) -> Plan[Appended | None]:
         raise InDoubt(run=log.run, step=doubts[0], why="the run was to be finished with a step in doubt")
     if log.account.behind(log.head):
         yield from catch_up(log, log.ctx.now() + READ_S)
-    if left := sorted(log.account.open()):
+    if left := left_open(log):
         text = "is not finished: an error was swallowed, and how steps ended nobody knows"
         raise _open(log, left, text, "let the error of a step out of the block, or do the step again")
     draft = Draft("finished", "", b"{}", log.ctx.new_nonce())
     gone = m.delete(log.keys.unfinished)
     return (yield from append(log, Entry(draft, puts=lambda _: (gone,), change=_finished)))
+
+
+def left_open(log: Log) -> list[str]:
+    """The steps of which nobody knows how they ended. A memo's may stay unknown: it has changed nothing."""
+    return sorted(log.account.open())
 
 
 def _open(log: Log, steps: list[str], how: str, way_on: str) -> StepsOpen:

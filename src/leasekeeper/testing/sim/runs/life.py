@@ -23,10 +23,10 @@ from leasekeeper.protocol.opening import Opening, open_run
 from leasekeeper.protocol.receipt import digest
 from leasekeeper.protocol.recorded import Recorded
 from leasekeeper.protocol.stop import entered
-from leasekeeper.run_errors import Conflict, RunHalted, StepsOpen
+from leasekeeper.run_errors import Conflict, NotApplied, RunHalted, StepsOpen
 from leasekeeper.runs.states import Stated
 from leasekeeper.runtime.appending import Queue
-from leasekeeper.testing.sim.runs.conducting import Conducting, Pending
+from leasekeeper.testing.sim.runs.conducting import Conducting, Pending, Trouble
 from leasekeeper.testing.sim.runs.outside import Request
 
 if TYPE_CHECKING:
@@ -258,6 +258,10 @@ class Life:
             value = yield from steps.do(self._life, spec, calls)
         except Conflict:
             return  # somebody else has done it: the run goes on without
+        except (NotApplied, Trouble):
+            if self.script.swallows:
+                return
+            raise
         self._world.runs.returned(self.script.run, plan, argument, value, self._replica.name)
 
     def _call(self, plan: StepPlan, argument: str, pointer: Pointer) -> Pending:

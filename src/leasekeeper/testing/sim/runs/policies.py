@@ -77,13 +77,17 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One run. ``attended``: an operator decides on what is in doubt; ``anchored``: steps wait for an anchor before they act."""
+    """One run. ``attended``: an operator decides on what is in doubt; ``anchored``: steps wait for an anchor before they act.
+
+    ``swallows``: the program goes on when a step has raised, as if nothing was amiss.
+    """
 
     keys: RunKeys
     stages: tuple[tuple[StepPlan, ...], ...]
     attended: bool
     anchored: bool
     budget: int
+    swallows: bool = False
 
     @property
     def run(self) -> str:
@@ -124,4 +128,5 @@ def draw(chance: Random, number: int) -> Script:
         attended=chance.random() < 0.85,
         anchored=chance.random() < 0.4,
         budget=chance.choice((4, 10, 10)),
+        swallows=number % 4 == 3,
     )

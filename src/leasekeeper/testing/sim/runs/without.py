@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from leasekeeper.protocol import act, append, halt, step, transaction
+from leasekeeper.protocol import act, append, closing, halt, step, transaction
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol.doubt import Verdict
 from leasekeeper.testing.sim.runs import conducting
@@ -78,6 +78,10 @@ def _not_recognised(sort_out: Instead, log: Log, built: Built, before: Any, repl
 
 def _yes(*_: Any) -> bool:
     return True
+
+
+def _nothing(*_: Any) -> list[str]:
+    return []
 
 
 RUN_GUARDS: dict[str, Guard] = {
@@ -166,6 +170,12 @@ RUN_GUARDS: dict[str, Guard] = {
             "a lost reply is told by the nonce of one's own record",
             "network",
             ((append, "sort_out", _not_recognised),),
+        ),
+        Guard(
+            "open-steps",
+            "a run is not finished while nobody knows how a step of it ended, and it may not be repeated",
+            "outside",
+            ((closing, "left_open", _nothing),),
         ),
     )
 }
