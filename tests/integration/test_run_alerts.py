@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from leasekeeper import Keeper, effect
-from leasekeeper.run_errors import InDoubt, Quarantined
+from leasekeeper.run_errors import Drift, InDoubt, Quarantined
 from leasekeeper.runs.alert import Alert
 from leasekeeper.runs.effect import Effect
 from leasekeeper.runs.run import Run
@@ -147,6 +147,25 @@ def test_a_quarantine_is_one_line_of_the_log(keeper: Keeper, caplog: pytest.LogC
         raise Unfinished
     (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert line.startswith("quarantined: run order/o-1, record ")
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_a_drift_is_one_line_of_the_log(keeper: Keeper, caplog: pytest.LogCaptureFixture, accepted: bool) -> None:
+    """A25: the same of a drift, whose facts are attributes of that line for logs in JSON; one that is accepted is a warning."""
+    good = [True]
+    made = effect(drift="accept" if accepted else "raise")(lambda step: 1)
+    made.verify(lambda step, result: good[0])
+    with suppress(Unfinished), keeper.run("order", id="o-1", signer=None) as run:
+        run.do("a", made)
+        raise Unfinished
+    good[0] = False
+    caplog.set_level(logging.INFO, "leasekeeper")
+    with nullcontext() if accepted else pytest.raises(Drift), keeper.run("order", id="o-1", signer=None) as run:
+        run.do("a", made)
+    (record,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert record.levelno == (logging.WARNING if accepted else logging.ERROR)
+    told = [record.__dict__.get(f"alert_{name}") for name in ("kind", "run", "step", "seq")]
+    assert told == ([None] * 4 if accepted else ["drift", "order/o-1", "a", 3])
 
 
 @pytest.mark.parametrize("dies", [True, False])

@@ -62,6 +62,8 @@ EVENTS: list[tuple[Event, int, str]] = [
     (StepPassed("o/1", "s", "do", "replayed"), logging.DEBUG, "run o/1, step 's': replayed"),
     (StepPassed("o/1", "s", "do", "done"), logging.DEBUG, "run o/1, step 's': done"),
     (StepPassed("o/1", "s", "do", "halted"), logging.WARNING, "run o/1, step 's': halted"),
+    (StepPassed("o/1", "s", "do", "drift"), logging.INFO, "run o/1, step 's': drift"),
+    (StepPassed("o/1", "s", "do", "drift", accepted=True), logging.WARNING, "run o/1, step 's': drift"),
     (StepPassed("o/1", "s", "do", "in_doubt"), logging.INFO, "run o/1, step 's': in doubt"),
     (AlertGiven("o/1", "s", "drift", True), logging.DEBUG, "run o/1: the alert (drift) was passed on"),
     (AlertGiven("o/1", "s", "drift", False), logging.WARNING, "run o/1: the alert (drift) could not be passed on"),

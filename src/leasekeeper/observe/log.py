@@ -8,11 +8,12 @@ show it): as numbers they may be larger than readers of JSON can tell apart.
 ========  ==========================================================================================
 ERROR     a lease was lost
 WARNING   a lease is suspended; beats are missing (the 1st, 2nd, 4th, 8th … in a row); a lease was
-          dropped without a release; a clean-up was given up; a step met a conflict, a drift or a halt; an
-          alert could not be passed on
+          dropped without a release; a clean-up was given up; a step met a conflict or a halt, or
+          accepted a drift; an alert could not be passed on
 INFO      acquired, released, proven again; held because its key is gone, of which the reason follows;
           lost because the keeper was closed; a run began or ended here, a step is called or was adopted; a
-          step is in doubt or a run was put aside (the alert of that is an ERROR of its own, and says all)
+          step is in doubt or has drifted, or a run was put aside (the alert of that is an ERROR of its own, and
+          says all; its fields are attributes by the names ``alert_kind``, ``alert_run``, ``alert_step`` …)
 DEBUG     not acquired (the caller has the error); the other missing beats; a step is done, or was before;
           an alert was passed on (what it said is an ERROR of its own)
 ========  ==========================================================================================
@@ -65,7 +66,6 @@ STEP_LEVELS = {
     "done": logging.DEBUG,
     "replayed": logging.DEBUG,
     "conflict": logging.WARNING,
-    "drift": logging.WARNING,
     "halted": logging.WARNING,
 }
 
@@ -81,7 +81,7 @@ def log_event(event: Event) -> None:
 def _level(event: Event) -> int:
     """The level of an event whose kind alone does not tell."""
     if type(event) is StepPassed:  # the most frequent one by far
-        return STEP_LEVELS.get(event.what, logging.INFO)
+        return logging.WARNING if event.accepted else STEP_LEVELS.get(event.what, logging.INFO)
     match event:
         case StateChanged(state=State.LOST, loss=loss):
             return logging.INFO if loss is not None and loss.reason == "closed" else logging.ERROR

@@ -43,7 +43,8 @@ class Tell:
     """Tell observers of a step.
 
     ``window_s`` is the time from the preflight, or else from when the step was asked for, to the call; ``took_s`` that of the
-    call; ``halt_s`` is how old the halt is that was met, by two wall clocks, None where that is not known.
+    call; ``halt_s`` is how old the halt is that was met, by two wall clocks, None where that is not known; ``accepted`` is a
+    drift with which the step goes on.
     """
 
     what: Literal["called", "done", "replayed", "adopted", "conflict", "drift", "in_doubt", "halted"]
@@ -53,6 +54,7 @@ class Tell:
     window_s: float = 0.0
     took_s: float = 0.0
     halt_s: float | None = None
+    accepted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

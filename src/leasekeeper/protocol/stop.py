@@ -66,12 +66,12 @@ def doubt(life: Incarnation, spec: Spec, pointer: Pointer, why: str) -> Conduct[
 
 def drifted(life: Incarnation, spec: Spec, receipt: Receipt) -> Conduct[None]:
     """What was done does not hold any more: record that, tell somebody, and raise Drift unless the step accepts it."""
-    log = life.log
-    made = draft(life, spec, "drift", plain({"accepted": spec.drift == "accept", "outcome": receipt.seq}))
+    log, accepted = life.log, spec.drift == "accept"
+    made = draft(life, spec, "drift", plain({"accepted": accepted, "outcome": receipt.seq}))
     if log.head.seq + DRIFT_ROOM <= RECORDS_MAX:  # else it is told alone
         yield Talk(append(log, Entry(made)), "drift")
-    yield Tell("drift", spec.key, spec.kind)
-    if spec.drift == "accept":
+    yield Tell("drift", spec.key, spec.kind, accepted=accepted)
+    if accepted:
         return
     yield Alarm("drift", spec.key, "what was done does not hold any more", receipt.seq)
     raise Drift(run=log.run, step=spec.key, seq=receipt.seq)

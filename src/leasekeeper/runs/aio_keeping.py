@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from leasekeeper.runs.aio import AsyncRun, AsyncRunning
     from leasekeeper.runs.aio_worker import AsyncWorker
     from leasekeeper.runs.anchor import Anchor
-    from leasekeeper.runs.options import Asked
+    from leasekeeper.runs.options import Asked, AskedOfWorker
     from leasekeeper.runtime.conduct import Passing
     from leasekeeper.runtime.core import Core
     from leasekeeper.signing import SigningKey
@@ -57,7 +57,7 @@ class AsyncKeepsRuns:
         concurrency: int = 1,
         every: float | str = 2.0,
         ttl: float | None = None,
-        **asked: Unpack[Asked],
+        **asked: Unpack[AskedOfWorker],
     ) -> AsyncWorker:
         """A worker that goes on with unfinished runs whose lease is free, started by its ``run``; see `Keeper.worker`."""
         from leasekeeper.runs.aio_worker import AsyncWorker

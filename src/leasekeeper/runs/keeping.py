@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from leasekeeper.protocol.prune import Pruned
     from leasekeeper.run_records import Receipt
     from leasekeeper.runs.anchor import Anchor
-    from leasekeeper.runs.options import Asked
+    from leasekeeper.runs.options import Asked, AskedOfWorker
     from leasekeeper.runs.run import Run, Running
     from leasekeeper.runs.worker import Worker
     from leasekeeper.runtime.conduct import Passing
@@ -45,8 +45,9 @@ class KeepsRuns:
     ) -> Running:
         """A context manager that owns run ``workflow/id`` and begins it, or goes on where its last owner left it.
 
-        Leaving the block without an exception finishes the run. After one it can be resumed, here or elsewhere, by the same
-        call: what was recorded is not done again. ``asked`` is described at `leasekeeper.runs.options.Asked`.
+        Leaving the block without an exception finishes the run, provided that it is known of each step how it ended. After an
+        exception it can be resumed, here or elsewhere, by the same call: what was recorded is not done again. Steps under way
+        are waited for then, up to 30 s. ``asked`` is described at `leasekeeper.runs.options.Asked`.
 
         Args:
             workflow: what kind of run it is.
@@ -58,6 +59,7 @@ class KeepsRuns:
             NotAcquired, Unavailable: as `acquire`, on entering.
             InputChanged, RunPruned, Quarantined, CorruptState, RunRewound, SigningKeyMissing: on entering; see
                 `leasekeeper.run_errors`.
+            StepsOpen, InDoubt: on leaving without an exception; the run is not finished.
         """
         from leasekeeper.runs.options import options
         from leasekeeper.runs.run import Running
@@ -72,7 +74,7 @@ class KeepsRuns:
         concurrency: int = 1,
         every: float | str = 2.0,
         ttl: float | None = None,
-        **asked: Unpack[Asked],
+        **asked: Unpack[AskedOfWorker],
     ) -> Worker:
         """A worker that goes on with unfinished runs whose lease is free; started by ``with`` or by its ``run``.
 
@@ -82,7 +84,8 @@ class KeepsRuns:
             concurrency: how many runs at once.
             every: seconds between two looks for free runs, more or less, at least 50 ms; each look is a read a workflow.
             ttl: as for `acquire`.
-            asked: as for `run`; ``restarts`` is how many lives in a row without a step done a run may have.
+            asked: as for `run`, without what begins one; ``restarts`` is how many lives in a row without a step done a run may
+                have.
         """
         from leasekeeper.runs.worker import Worker
 
@@ -99,7 +102,7 @@ class KeepsRuns:
         """Begin a run and leave it to a worker: whether it was new.
 
         False, and nothing is changed, when it was begun before, or is just being begun; InputChanged when it was with other
-        input. ``asked`` is as for `run`.
+        input; Conflict when what it would do is done (``ask_first``). ``asked`` is as for `run`.
         """
         from leasekeeper.runs.beginning import begun
         from leasekeeper.runs.options import options

@@ -209,6 +209,7 @@ class Owned:
                 told.took_s,
                 halt_s,
                 self.lease.claim,
+                told.accepted,
             )
             self.lease._core.observe(passed)
 
@@ -249,7 +250,7 @@ class Owned:
             holder=self.lease.holder,
             command=command_for(told.kind, self.run, told.step),
         )
-        log.error("%s", alert.line)
+        log.error("%s", alert.line, extra={f"alert_{name}": value for name, value in alert.fields.items()})
         hook = self._options.alert
         passed_on = True if hook is None else sound(alert, (hook,))
         if observers:

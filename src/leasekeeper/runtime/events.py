@@ -114,6 +114,8 @@ class StepPassed:
     ``replayed`` (the recorded result was used), ``adopted`` (the effect of an earlier life was found and recorded), ``conflict``,
     ``drift``, ``in_doubt``, ``halted`` (a halt kept it from being begun). ``kind`` is ``do`` or ``memo``.
 
+    ``accepted``: the step goes on all the same; of a drift.
+
     ``halt_s``: how long after `halt` the run met it, by the wall clocks of two machines; None unless this life of the run was
     under way when the halt was made, and met it for the first time.
     """
@@ -127,6 +129,7 @@ class StepPassed:
     took_s: float = 0.0
     halt_s: float | None = None
     claim: str = ""
+    accepted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
