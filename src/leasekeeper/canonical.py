@@ -33,6 +33,7 @@ EXPECTED = "text, numbers, True, False, None, lists, and dicts whose keys are te
 
 Big = Literal["refuse", "text"]
 
+NULL = b"null"
 CONTAINERS = frozenset((dict, list, tuple))
 _ENCODER = json.JSONEncoder(
     sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False
@@ -67,6 +68,8 @@ def canonical(
     Raises:
         ConfigError: a part of it cannot be written; ``field`` is the path to that part.
     """
+    if value is None and most >= len(NULL):
+        return NULL  # what most steps come to
     written = _at_once(value, most, depth_max)
     return _piecewise(value, what, big, most, depth_max) if written is None else written
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
 
-from leasekeeper import Conflict, Drift, InDoubt, LeaseLost
+from leasekeeper import Conflict, Drift, InDoubt, LeaseLost, Misuse
 from leasekeeper.testing import failpoints
 from leasekeeper.testing.outside import call
 from tests.crashes import (
@@ -128,6 +128,23 @@ def test_killed_as_a_large_result_is_read(at: str, bench: Bench) -> None:
     assert bench.numbers("stored", bench.it) == (1, 1)
 
 
+@pytest.mark.parametrize("at", ["resolve:send", "resolve:reply"])
+def test_an_operator_is_struck_before_and_after_the_word(at: str, bench: Bench) -> None:
+    """What an operator says stands as a whole or not at all; said again, it is told that it stands."""
+    killed(bench, "bare", "effect:return")
+    assert isinstance(once_more(bench, "bare", []), InDoubt)
+    said: dict[str, Any] = {"applied": True, "evidence": "looked", "result": 7, "signer": KEY}
+    with bench.keeper() as keeper:
+        with failpoints.raise_at(at, KeyboardInterrupt(), on=keeper), pytest.raises(KeyboardInterrupt):
+            keeper.resolve(f"{WORKFLOW}/{bench.it}", "act", **said)
+        assert bench.story(bench.it).kinds.count("resolved") == (at == "resolve:reply")
+        again = pytest.raises(Misuse, match="nothing to resolve") if at == "resolve:reply" else nullcontext()
+        with again:
+            keeper.resolve(f"{WORKFLOW}/{bench.it}", "act", **said)
+    assert once_more(bench, "bare", []) == 7
+    assert bench.numbers("bare", bench.it) == (1, 1)
+
+
 # ---------------------------------------------------------------- the list of points
 
 
@@ -154,8 +171,14 @@ def test_every_point_is_passed_and_none_beside_them(bench: Bench) -> None:
         voided = life("probe", "drift")
         call(bench.world.url, "DELETE", f"/till/charges/{voided['id']}")
         assert isinstance(life("probe", "drift"), Drift)
-    found |= _of_a_lost_lease(bench)
+    found |= _of_a_word(bench, "raising") | _of_a_lost_lease(bench)
     assert found == set(failpoints.names())
+
+
+def _of_a_word(bench: Bench, id_: str) -> set[str]:
+    with bench.keeper() as keeper, failpoints.track(on=keeper) as track:
+        keeper.resolve(f"{WORKFLOW}/{bench.it}-{id_}", "act", applied=True, evidence="looked", signer=KEY)
+    return set(track.points)
 
 
 def _of_a_lost_lease(bench: Bench) -> set[str]:

@@ -40,6 +40,7 @@ STORE_S = 30.0
 SEEN_MAX = 2 * 1024
 ABOUT_MAX = 4 * 1024
 TEXT_MAX = 500
+_DECODER = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def returned(told: Told) -> Any:
     """
     if told.text is None:
         raise _refusal(told.refused, told.error)
-    return json.loads(told.text)
+    return _DECODER.decode(told.text.decode())
 
 
 def _refusal(why: str, kind: str) -> Exception:
@@ -112,15 +113,17 @@ def seen_text(seen: Observed | None) -> bytes:
 
 def intent_text(spec: Spec, pointer: Pointer, seen: Observed | None) -> bytes:
     """What an intent says."""
-    return joined(
-        about=spec.about,
-        args=b'"%b"' % spec.args.encode(),
-        attempt=b"%d" % (pointer.attempts + 1),
-        effect=text_of(spec.effect).encode(),
-        helps=text_of(" ".join(sorted(spec.helps))).encode(),
-        idem=b'"%b"' % pointer.idem.encode(),
-        key_ttl_s=b"%d" % int(spec.key_ttl_s),
-        pre=seen_text(seen),
+    helps = text_of(" ".join(sorted(spec.helps))).encode() if spec.helps else b'""'
+    # As `joined` would write it, in half of the time: each step passes here.
+    return b'{"about":%b,"args":"%b","attempt":%d,"effect":%b,"helps":%b,"idem":"%b","key_ttl_s":%d,"pre":%b}' % (
+        spec.about,
+        spec.args.encode(),
+        pointer.attempts + 1,
+        text_of(spec.effect).encode(),
+        helps,
+        pointer.idem.encode(),
+        int(spec.key_ttl_s),
+        seen_text(seen),
     )
 
 
@@ -136,23 +139,29 @@ def outcome_text(
     checkpoint: bytes,
 ) -> bytes:
     """What an outcome says. ``ms`` is how long the call took."""
+    blob = result = b""
     if told.text is None:
-        what = {"refused": plain({"kind": told.error, "why": told.refused[:TEXT_MAX]})}
+        result = b',"refused":%b' % plain({"kind": told.error, "why": told.refused[:TEXT_MAX]})
     elif told.inline(len(checkpoint) if checkpoint != b"null" else 0):
-        what = {"result": told.text}
+        result = b',"result":%b' % told.text
     else:
-        what = {"blob": plain({"digest": told.digest, "size": len(told.text)})}
-    return joined(
-        about=about,
-        adopted=b"true" if adopted else b"false",
-        args=b'"%b"' % spec.args.encode(),
-        attempt=b"%d" % pointer.attempts,
-        checkpoint=checkpoint,
-        digest=b'"%b"' % told.digest.encode(),
-        intent=b"%d" % pointer.intent,
-        ms=b"%d" % ms,
-        post=b'"%b"' % post.encode(),
-        **what,
+        blob = b'"blob":%b,' % plain({"digest": told.digest, "size": len(told.text)})
+    # As `joined` would write it, in half of the time: each step passes here.
+    return (
+        b'{"about":%b,"adopted":%b,"args":"%b","attempt":%d,%b"checkpoint":%b,"digest":"%b","intent":%d,"ms":%d,"post":"%b"%b}'
+        % (
+            about,
+            b"true" if adopted else b"false",
+            spec.args.encode(),
+            pointer.attempts,
+            blob,
+            checkpoint,
+            told.digest.encode(),
+            pointer.intent,
+            ms,
+            post.encode(),
+            result,
+        )
     )
 
 

@@ -137,7 +137,7 @@ class AsyncKeepsRuns:
         core = self._core
         keys = run_keys(core.ctx.keys, run)
         said = word(step, applied=applied, evidence=evidence, result=result, signer=signer)
-        return (await acarried_out(core, resolving(core, keys, said, accept_rewind))).receipt
+        return (await acarried_out(core, resolving(core, keys, said, accept_rewind), self._passing)).receipt
 
     async def prune(self, run: str, *, exported: str | os.PathLike[str]) -> Pruned:
         """Remove a finished run from etcd, once it is certain that it was exported; see `Keeper.prune`."""

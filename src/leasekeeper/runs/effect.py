@@ -24,6 +24,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 from urllib.parse import quote
 
@@ -49,6 +50,7 @@ NEVER_JSON = frozenset(
 # What a function says that it returns, if it is to be awaited; other things are called tasks, too.
 AWAITED = frozenset(("Awaitable", "Coroutine", "CoroutineType"))
 AWAITED_IN_FULL = frozenset(("asyncio.Future", "asyncio.Task"))
+NOT_RETURNING = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
 
 class Step:
@@ -293,6 +295,8 @@ def as_effect(given: object) -> Effect:
 
 def is_awaited(function: Callable[..., Any]) -> bool:
     """Whether it is a coroutine function, or an object that is called like one; also as a partial, or where it says so."""
+    if _is_as_its_code_says(function):
+        return False
     while isinstance(function, functools.partial):
         function = function.func
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
@@ -324,7 +328,16 @@ def _only_passes_on(function: Callable[..., Any]) -> bool:
 
 def is_generator(function: Callable[..., Any]) -> bool:
     """Whether a call of it does nothing, and gives what does it when it is iterated."""
+    if _is_as_its_code_says(function):
+        return False
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+
+
+def _is_as_its_code_says(function: object) -> bool:
+    """Whether it is what most steps are given, a function that returns: told by its code object, since each step asks."""
+    return type(function) is FunctionType and not (
+        function.__code__.co_flags & NOT_RETURNING or function.__dict__ or function.__annotations__
+    )
 
 
 def _name(function: object) -> str:

@@ -199,7 +199,7 @@ class KeepsRuns:
         core = self._core
         keys = run_keys(core.ctx.keys, run)
         said = word(step, applied=applied, evidence=evidence, result=result, signer=signer)
-        return carried_out(core, resolving(core, keys, said, accept_rewind)).receipt
+        return carried_out(core, resolving(core, keys, said, accept_rewind), self._passing).receipt
 
     def prune(self, run: str, *, exported: str | os.PathLike[str]) -> Pruned:
         """Remove a finished run from etcd, once it is certain that it was exported; a tombstone keeps its id.

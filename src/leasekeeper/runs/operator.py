@@ -18,6 +18,7 @@ from leasekeeper.protocol.run_keys import RunKeys, parse_run
 from leasekeeper.protocol.whereabouts import Whereabouts, whereabouts
 from leasekeeper.runs.signer import signer_from_env
 from leasekeeper.runtime.aio import aside
+from leasekeeper.runtime.conduct import nowhere
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from leasekeeper.protocol.keys import Keys
     from leasekeeper.run_records import Receipt
     from leasekeeper.runs.anchor import Anchor
+    from leasekeeper.runtime.conduct import Passing
     from leasekeeper.runtime.core import Core
     from leasekeeper.signing import SigningKey
 
@@ -122,31 +124,41 @@ def _giving_up(
     return Resolved(None, max(gone.values()))
 
 
-def carried_out(core: Core, conduct: Conduct[T]) -> T:
+def carried_out(core: Core, conduct: Conduct[T], passing: Passing | None = None) -> T:
     """Carry out a conduct that asks etcd and anchors, and stands on no lease."""
+    passes = passing or nowhere
     result: Any = None
     try:
         while True:
             match conduct.send(result):
-                case Talk(plan, _):
+                case Talk(plan, name):
+                    passes(f"{name}:send")
                     result = core.run(plan)
-                case Invoke(call, _):
+                    passes(f"{name}:reply")
+                case Invoke(call, name):
+                    passes(f"{name}:call")
                     result = call()
+                    passes(f"{name}:return")
     except StopIteration as done:
         value: T = done.value
         return value
 
 
-async def acarried_out(core: Core, conduct: Conduct[T]) -> T:
+async def acarried_out(core: Core, conduct: Conduct[T], passing: Passing | None = None) -> T:
     """`carried_out` under asyncio: what blocks does not block the loop."""
+    passes = passing or nowhere
     result: Any = None
     try:
         while True:
             match conduct.send(result):
-                case Talk(plan, _):
+                case Talk(plan, name):
+                    passes(f"{name}:send")
                     result = await core.arun(plan)
+                    passes(f"{name}:reply")
                 case Invoke(call, name):
+                    passes(f"{name}:call")
                     result = await aside(call, f"leasekeeper-{name}")
+                    passes(f"{name}:return")
     except StopIteration as done:
         value: T = done.value
         return value

@@ -51,6 +51,7 @@ __all__ = ["Owned", "entering"]
 log = logging.getLogger("leasekeeper")
 
 OPEN_S = 30.0
+NO_ARGS = digest(b"[]")
 Verify = Literal["always", "recorded"]
 
 
@@ -180,7 +181,7 @@ class Owned:
             kind=kind,
             effect=effect.name,
             helps=help_.helps,
-            args=digest(_json(list(args), "args")),
+            args=digest(_json(list(args), "args")) if args else NO_ARGS,
             about=b"null" if about is None else canonical(about, "about", big="text", most=ABOUT_MAX),
             key_ttl_s=help_.key_ttl_s,
             preflight_max_age_s=help_.preflight_max_age_s,

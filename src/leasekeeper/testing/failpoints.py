@@ -22,7 +22,7 @@ out and whose reply never comes lies between two points; that is a fault of the 
 ``outcome``    the outcome is recorded                 ``in_doubt``    that nobody knows is recorded
 ``pieces``     a large result is put or read           ``alerted``     that somebody was told is recorded
 ``settle``     a pause before verify is asked again    ``late``        evidence is left without a lease
-``note``       what a call had got before it raised
+``note``       what a call had got before it raised    ``resolve``     an operator's word is recorded
 =============  =======================================================================================================
 
 These are requests; calls are ``preflight``, ``effect``, ``verify``, ``store`` and ``load`` (of large results), ``anchor``.
@@ -72,6 +72,7 @@ REQUESTS = (
     "phase",
     "pieces",
     "raised",
+    "resolve",
     "settle",
     "space",
 )
