@@ -187,6 +187,11 @@ def test_a_run_that_is_there_is_not_forgotten(keeper: Keeper, path: Path, anchor
     with suppress(ZeroDivisionError), keeper.run("order", id="1", signer=None, anchors=[anchor]) as run:
         run.do("charge-0", bank.charge, 100)
         raise ZeroDivisionError
+    with pytest.raises(Misuse, match="nothing to accept"):
+        give_up(keeper, anchor)
+    now = anchor.last(RUN, 1)
+    assert now is not None
+    anchor.remember(RUN, 1, now.seq + 2, "ab" * 32, now.at_ms)
     receipt = give_up(keeper, anchor)
     known = anchor.last(RUN, 1)
     assert known is not None

@@ -103,8 +103,14 @@ class Account:
 
     def open(self) -> list[str]:
         """The steps that were begun, may not be repeated, and have no outcome."""
-        stands = self._steps.items()
-        return [step for step, at in stands if not isinstance(at, int) and at.state == "intent" and not at.memo]
+        return [step for step, at in self._not_done() if at.state == "intent" and not at.memo]
+
+    def doubts(self) -> list[str]:
+        """The steps that wait for an operator; all of them, where the head names the first."""
+        return [step for step, at in self._not_done() if at.state == "in_doubt"]
+
+    def _not_done(self) -> list[tuple[str, Stand]]:
+        return [(step, at) for step, at in self._steps.copy().items() if not isinstance(at, int)]
 
     def checkpoint(self, key: bytes) -> int:
         """The number of the record that a checkpoint, by its key, was last written with; 0: never."""
@@ -193,6 +199,8 @@ def _folded(head: Head, receipt: Receipt) -> Head:
         case "resolved" if step:
             head = head.settled(step)
             return head.one_more() if receipt.data.get("applied") is True and "instead" not in receipt.data else head
+        case "resolved" if receipt.data.get("rewound"):
+            return head  # the end of the records was given up for lost
         case "resolved":
             return head._replace(status="in_doubt" if head.doubts else "running")
         case "quarantined" | "finished":

@@ -100,6 +100,8 @@ class Replay:
                 head = head.settled(receipt.step)
             case "resolved" if receipt.step:
                 head = head.settled(receipt.step)
+            case "resolved" if receipt.data.get("rewound"):
+                pass  # the end of the records was given up for lost
             case "resolved":  # a quarantine was lifted
                 head = head._replace(status="in_doubt" if head.doubts else "running")
             case "quarantined":

@@ -208,6 +208,8 @@ def _data(word: Word, seen: _Seen, ctx: Context) -> bytes:
 
 def _turned(word: Word, *, bare: bool) -> Callable[[Head], Head]:
     step = word.step
+    if word.rewound:  # what was lost says nothing of how the run stands by the records that are there
+        return lambda head: head
     if step is None:
         return lambda head: head._replace(status="in_doubt" if head.doubts else "running", restarts=0).told("")
     if word.applied and not bare:

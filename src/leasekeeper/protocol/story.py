@@ -23,7 +23,8 @@ BEGUN = ("intent", "before")
 class Life:
     """One incarnation: who it was, from which record to which. ``end`` is how it ended, as far as it could say so itself.
 
-    ``after`` is the token of the one that it took over from, 0 for the first.
+    ``after`` is the token of the one that it took over from, 0 for the first. ``error`` is the type of the error that it ended
+    with, "" for none.
     """
 
     number: int
@@ -38,17 +39,19 @@ class Life:
     began_ms: int
     last_ms: int
     end: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Misfortune:
-    """An error that was raised, by a step or (``step`` empty) by the block around all steps."""
+    """An error that was raised, by a step or (``step`` empty) by the block around all steps. ``kind`` is its type."""
 
     seq: int
     at_ms: int
     step: str
     life: int
     what: str
+    kind: str = ""
     applied: bool | None = None
 
 
@@ -56,7 +59,8 @@ class Misfortune:
 class StepStory:
     """What became of one step. ``begun`` is the record of its last intent, ``settled`` the one that says how it stands.
 
-    ``bare``: it is done, and this is why its result could not be recorded.
+    ``bare``: it is done, and this is why its result could not be recorded. ``seen`` is what its preflight saw last, None where
+    there was none to ask.
     """
 
     key: str
@@ -74,6 +78,7 @@ class StepStory:
     adopted: bool = False
     about: Any = None
     bare: str = ""
+    seen: Any = None
 
 
 @dataclass(slots=True)
@@ -171,6 +176,7 @@ class Story:
             case "in_doubt" | "conflict":
                 step.state, step.settled = receipt.kind, receipt.seq
                 step.why = _text(data.get("why")) or "somebody else had applied it before this run did"
+                step.seen = data.get("pre", step.seen)
             case "resolved":
                 step.state = "done" if data.get("applied") is True else "cleared"
                 step.settled, step.bare = receipt.seq, ""
@@ -191,18 +197,18 @@ class Story:
         step.attempts += 1
         step.life = len(self.lives)
         step.effect, step.helps, step.idem = (_text(data.get(name)) for name in ("effect", "helps", "idem"))
-        step.about = data.get("about")
+        step.about, step.seen = data.get("about"), data.get("pre")
 
     def _raised(self, receipt: Receipt, applied: bool | None = None) -> None:
         kind, text = _text(receipt.data.get("type")), _text(receipt.data.get("text"))
         what = f"{kind}: {text}" if text else kind
-        _keep(self.errors, Misfortune(receipt.seq, receipt.at_ms, receipt.step, len(self.lives), what, applied))
+        _keep(self.errors, Misfortune(receipt.seq, receipt.at_ms, receipt.step, len(self.lives), what, kind, applied))
 
     def _run(self, receipt: Receipt) -> None:
         match receipt.kind:
             case "failed":
                 self._raised(receipt)
-                self._ended(f"failed: {self.errors[-1].what}")
+                self._ended(f"failed: {self.errors[-1].what}", self.errors[-1].kind)
             case "finished":
                 self.finished = True
                 self._ended("finished")
@@ -210,7 +216,8 @@ class Story:
                 self.quarantined = True
                 self._ended("quarantined")
             case "resolved":
-                self.quarantined = self.quarantined and bool(receipt.step)
+                lifted = not receipt.step and not receipt.data.get("rewound")
+                self.quarantined = self.quarantined and not lifted
                 _keep(self.said, receipt)
             case "note":
                 _keep(self.notes, receipt)
@@ -219,9 +226,9 @@ class Story:
             case _:
                 pass
 
-    def _ended(self, how: str) -> None:
+    def _ended(self, how: str, error: str = "") -> None:
         if self.lives:
-            self.lives[-1].end = how
+            self.lives[-1].end, self.lives[-1].error = how, error
 
 
 def _keep(kept: list[Any], one: object) -> None:

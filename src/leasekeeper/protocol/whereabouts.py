@@ -18,13 +18,20 @@ from leasekeeper.protocol.head import Head, read_head
 from leasekeeper.protocol.keys import prefix_end
 from leasekeeper.protocol.plan import RANGE, TXN, Plan, persist
 from leasekeeper.protocol.prune import pruned_up_to
+from leasekeeper.protocol.receipt import digest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from leasekeeper.protocol.context import Context
     from leasekeeper.protocol.run_keys import RunKeys
     from leasekeeper.run_errors import CorruptState
 
-__all__ = ["Whereabouts", "pieces", "whereabouts"]
+__all__ = ["Whereabouts", "beyond", "pieces", "whereabouts"]
+
+
+Point = tuple[int, str]
+"""The number of a record, and its hash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,25 @@ def whereabouts(ctx: Context, keys: RunKeys, until: float) -> Plan[Whereabouts]:
     if owners:
         raise Misuse(f"run {keys.name} has an owner, who may be beginning it: wait until its lease is free")
     return Whereabouts(None, pruned)
+
+
+def beyond(ctx: Context, keys: RunKeys, gen: int, known: Sequence[Point], until: float) -> Plan[list[Point]]:
+    """Of what is remembered of a run, the records that are later than all in etcd, or others than those of their number there.
+
+    Ask whoever remembers first: records are only ever added, so what was remembered by then and is not there now is lost.
+
+    Raises:
+        Misuse: the run is not there any more, or in another generation.
+    """
+    gets = [m.get(keys.head), *(m.get(keys.record(seq)) for seq, _ in known)]
+    reply = yield from persist(TXN, m.read_only(gets), now=ctx.now, until=until, strict=True)
+    heads = m.range_kvs(reply, 0)
+    head = read_head(heads[0].value, keys.head.decode()) if heads else None
+    if head is None or head.gen != gen:
+        raise Misuse(f"run {keys.name} was removed, or begun anew, meanwhile: look at it again")
+    there = [{digest(kv.value) for kv in m.range_kvs(reply, index)} for index in range(1, len(gets))]
+    found = zip(known, there, strict=True)
+    return [(seq, hash_) for (seq, hash_), hashes in found if seq > head.seq or hash_ not in hashes]
 
 
 def pieces(ctx: Context, keys: RunKeys, until: float) -> Plan[CorruptState | None]:

@@ -15,7 +15,7 @@ from leasekeeper.protocol.outcome import RESULT_INLINE_MAX
 from leasekeeper.protocol.receipt import FIRST_PREV
 from leasekeeper.protocol.resolve import Word, resolve
 from leasekeeper.protocol.run_keys import RunKeys, parse_run
-from leasekeeper.protocol.whereabouts import Whereabouts, whereabouts
+from leasekeeper.protocol.whereabouts import Whereabouts, beyond, whereabouts
 from leasekeeper.runs.signer import signer_from_env
 from leasekeeper.runtime.aio import aside
 from leasekeeper.runtime.conduct import nowhere
@@ -87,7 +87,8 @@ def resolving(
 ) -> Conduct[Resolved]:
     """Put an operator's word into a run's records, and what anchors remember beyond them at an end.
 
-    A run of which etcd has nothing takes no word: where an anchor remembers it, the anchors alone are told, and only once it is
+    Nothing is written where etcd has all that they remember: then there is nothing to accept, and the run stays as it is. A run
+    of which etcd has nothing takes no word: where an anchor remembers it, the anchors alone are told, and only once it is
     certain that nothing of it is there.
     """
     if not anchors:
@@ -98,11 +99,15 @@ def resolving(
     if there.head is None:
         return (yield from _giving_up(core, keys, said, anchors, timeout_s))
     gen = there.head.gen
-    rewound = yield Invoke(lambda: _remembered(anchors, keys.name.text, gen), "anchor")
-    said = replace(said, rewound=rewound)
+    known = yield Invoke(lambda: _remembered(anchors, keys.name.text, gen), "anchor")
+    lost = yield Talk(beyond(core.ctx, keys, gen, known, core.until(timeout_s)), "look")
+    if not lost:
+        run = keys.name.text
+        raise Misuse(f"nothing to accept: etcd has all that is remembered of run {run}, up to record {known[-1][0]}")
+    said = replace(said, rewound=tuple(lost))
     receipt = yield Talk(resolve(core.ctx, keys, said, core.until(timeout_s)), "resolve")
     yield Invoke(lambda: _accepted(anchors, receipt, _why(said)), "anchor")
-    return Resolved(receipt, rewound[-1][0])
+    return Resolved(receipt, lost[-1][0])
 
 
 def _giving_up(
@@ -168,7 +173,7 @@ async def acarried_out(core: Core, conduct: Conduct[T], passing: Passing | None 
 
 
 def _remembered(anchors: Sequence[Anchor], run: str, gen: int) -> tuple[tuple[int, str], ...]:
-    """What anchors remember of a run that was set back, to be given up for lost."""
+    """The last record that each anchor remembers of a generation of a run, in order."""
     found = [anchor.last(run, gen) for anchor in anchors]
     known = tuple(sorted({(each.seq, each.hash) for each in found if each is not None}))
     if not known:
