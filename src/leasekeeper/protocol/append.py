@@ -22,10 +22,12 @@ from leasekeeper.protocol.refused import sort_out
 from leasekeeper.protocol.transaction import build, taken
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from leasekeeper.protocol import etcd_pb2 as pb
     from leasekeeper.protocol.halt import Halt
 
-__all__ = ["Appended", "Entry", "Fenced", "Line", "Log", "Unexpected", "append", "learn", "patiently"]
+__all__ = ["Appended", "Entry", "Fenced", "Line", "Log", "Unexpected", "append", "learn", "patiently", "settle"]
 
 # How long a transaction is tried before it is asked whether trying still makes sense.
 SPELL_S = 10.0
@@ -73,18 +75,30 @@ def append(log: Log, entry: Entry) -> Plan[Appended]:
 def learn(log: Log, entry: Entry, until: float) -> Plan[Appended | None]:
     """After `append` of it was interrupted: where the entry stands; None: nowhere, or it could not be learnt in time."""
     entry.until = until
+    while not entry.settled and (built := log.under_way) is not None and entry in built.entries:
+        if log.ctx.now() >= until:
+            break
+        yield from _lead_on(log, entry, until)
+    return entry.appended
+
+
+def settle(log: Log, until: float) -> Plan[None]:
+    """See what became of what was sent last and is not answered, whoever has sent it; as far as that can be learnt in time."""
+    built = log.under_way
+    while built is not None and log.under_way is built and log.ctx.now() < until:
+        yield from _lead_on(log, built.entries[0], until)
+
+
+def _lead_on(log: Log, entry: Entry, until: float) -> Plan[None]:
+    """Send on what is under way, in place of whoever was interrupted; or wait a moment for whoever does."""
     mine = Entry(entry.draft, until=until)  # stands for who leads, and in no line
     try:
-        while not entry.settled and (built := log.under_way) is not None and entry in built.entries:
-            if log.ctx.now() >= until:
-                break
-            if log.line.lead(mine):
-                yield from _serve(log, mine)
-            else:
-                yield Sleep(LEARN_S)
+        if log.line.lead(mine):
+            yield from _serve(log, mine)
+        else:
+            yield Sleep(LEARN_S)
     finally:
         log.line.leave(mine)
-    return entry.appended
 
 
 def _serve(log: Log, leader: Entry) -> Plan[None]:
@@ -128,19 +142,44 @@ def _spell_ends_at(log: Log, built: Built) -> float:
     return min(now_s + SPELL_S, max(now_s + SPELL_MIN_S, *wanted))
 
 
-def patiently(log: Log, request: pb.TxnRequest) -> Plan[pb.TxnResponse]:
-    """Send what goes with evidence, and may be repeated, as long as authority can come back: its answer."""
-    while True:
-        try:
-            reply: pb.TxnResponse = yield from persist(TXN, request, now=log.ctx.now, until=log.ctx.now() + SPELL_S)
-        except Fault as fault:
-            full = fault.cause is Cause.NO_SPACE
-            if (fault.lasting and not full) or not log.alive():
-                raise
-        else:
-            return reply
-        if full:
-            yield Sleep(FULL_S)
+def patiently(log: Log, request: pb.TxnRequest, kind: str, step: str) -> Plan[pb.TxnResponse]:
+    """Send what goes with evidence, a record of this kind, and may be repeated, as long as authority can come back: its answer."""
+    now = log.ctx.now
+    since_s = now()
+    delay: Delay | None = None
+    reply: pb.TxnResponse | None = None
+    try:
+        while reply is None:
+            try:
+                reply = yield from persist(TXN, request, now=now, until=now() + SPELL_S)
+            except Fault as fault:
+                full = fault.cause is Cause.NO_SPACE
+                if (fault.lasting and not full) or not log.alive():
+                    raise
+                delay = again(delay, kind=kind, step=step, fault=fault, waited_s=now() - since_s)
+                log.line.delayed(delay)
+                if full:
+                    yield Sleep(FULL_S)
+    finally:
+        _over(log, delay, since_s, recorded=reply is not None)
+    return reply
+
+
+def _delayed(log: Log, waiting: Sequence[Entry], fault: Fault) -> None:
+    """Tell of the first that waits as long as it takes; who waits only for a while is told soon enough."""
+    for entry in waiting:
+        if not entry.settled and entry.until is None:
+            kind, step = entry.draft.kind, entry.draft.step
+            waited_s = log.ctx.now() - entry.since_s
+            entry.delay = again(entry.delay, kind=kind, step=step, fault=fault, waited_s=waited_s)
+            log.line.delayed(entry.delay)
+            return
+
+
+def _over(log: Log, delay: Delay | None, since_s: float, *, recorded: bool) -> None:
+    """Tell that nobody waits any more, if it was told that somebody does."""
+    if delay is not None:
+        log.line.delayed(delay.over("recorded" if recorded else "given_up", log.ctx.now() - since_s))
 
 
 def _unseen(built: Built) -> None:

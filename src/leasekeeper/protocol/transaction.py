@@ -11,6 +11,7 @@ from leasekeeper.protocol import run_keys
 from leasekeeper.protocol.limits import TRANSACTION_MAX, check_transaction
 from leasekeeper.protocol.log import Built, fail
 from leasekeeper.protocol.receipt import digest
+from leasekeeper.run_errors import RunFinished
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,6 +24,8 @@ __all__ = ["EPOCH", "EXPECTED", "HALTS", "HEAD", "OWN", "RECORD", "build", "take
 
 # etcd takes 128 operations and as many compares per transaction by default; an entry puts at most four keys.
 ENTRIES_MAX = 31
+# What does not come behind the record that ends a run, whatever was the case when somebody began to write it.
+BEFORE_THE_END = frozenset(("intent", "before", "checkpoint", "phase", "finished"))
 # A record below this, with all that is put beside it, is far from what a transaction may hold: it is not measured.
 MEASURED_FROM = 16 * 1024
 # What a refused transaction reads, in this order: halts only where there is an intent, and then what each entry expected.
@@ -69,6 +72,8 @@ def build(log: Log, entries: Sequence[Entry], known: Sequence[Halt]) -> Built:
 
 def _add(log: Log, built: Built, entry: Entry, at_ms: int) -> Head:
     before, request = built.head, built.request
+    if before.status == "finished" and entry.draft.kind in BEFORE_THE_END:
+        raise RunFinished(run=log.run)
     seq, where = before.seq + 1, log.keys.record(before.seq + 1)
     stored = log.writer.seal(entry.draft, seq=seq, prev=before.hash, at_ms=at_ms)
     head = entry.change(before.after(seq, digest(stored), at_ms, len(stored)))

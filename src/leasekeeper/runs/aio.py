@@ -111,6 +111,7 @@ class AsyncRun(Owned):
 
     async def _finish(self) -> None:
         self._life.leaving = True
+        self.lease._check_not_over()
         closing.check_idle(self._life)
         await self._drive(talk(closing.finish(self._life.log), "finish"))
         if self._options.anchors:
@@ -251,7 +252,7 @@ class AsyncRunning(EnteredAsync):
             await self._run._leave(error)
         except BaseException as failed:
             self._run._tell_ended(failed)
-            await lease.release()
+            await lease.__aexit__(type(failed), failed, failed.__traceback__)
             raise
         self._run._tell_ended(error)
         await lease.__aexit__(kind, error, trace)

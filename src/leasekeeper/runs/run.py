@@ -146,6 +146,7 @@ class Run(Owned):
 
     def _finish(self) -> None:
         self._life.leaving = True
+        self.lease._check_not_over()
         closing.check_idle(self._life)
         self._drive(talk(closing.finish(self._life.log), "finish"))
         if self._options.anchors:
@@ -293,7 +294,7 @@ class Running(EnteredPlain):
             self._run._leave(error)
         except BaseException as failed:
             self._run._tell_ended(failed)
-            lease.release()
+            lease.__exit__(type(failed), failed, failed.__traceback__)
             raise
         self._run._tell_ended(error)
         lease.__exit__(kind, error, trace)

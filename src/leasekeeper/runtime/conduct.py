@@ -13,6 +13,7 @@ from leasekeeper.protocol.conduct import Alarm, Conduct, Gate, Invoke, Operation
 from leasekeeper.protocol.gate import gone, lost
 from leasekeeper.protocol.plan import Fault
 from leasekeeper.runtime.aio import aside
+from leasekeeper.runtime.fork import HERE, check_process
 
 if TYPE_CHECKING:
     from leasekeeper.runtime.held import Held
@@ -64,6 +65,7 @@ def _perform(on: Footing, operation: Operation) -> Any:
     match operation:
         case Talk(plan, name):
             on.passing(f"{name}:send")
+            _check_here(on.held)
             result = on.held._core.blocking.run(plan)
             on.passing(f"{name}:reply")
             return result
@@ -108,6 +110,7 @@ async def _perform_async(on: Footing, operation: Operation) -> Any:
     match operation:
         case Talk(plan, name):
             on.passing(f"{name}:send")
+            _check_here(on.held)
             result = await on.held._core.asyncio.run(plan)
             on.passing(f"{name}:reply")
             return result
@@ -138,6 +141,14 @@ def public(held: Held, error: Fenced | Fault) -> BaseException:
     if held._authority.loss is not None:
         return lost(held._authority)
     return held._core.engine.public(error)
+
+
+def _check_here(held: Held) -> None:
+    """LeaseLost in a forked child, where a conduct of the parent's may go on: the claim is the parent's, and so is the word."""
+    if not HERE[0]:
+        check_process()
+    if held._core.forked:
+        raise lost(held._authority)
 
 
 def _passes(held: Held, need_s: float) -> bool:
