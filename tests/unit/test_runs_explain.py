@@ -8,12 +8,17 @@ from typing import Any
 
 import pytest
 
+from leasekeeper.canonical import canonical
 from leasekeeper.cli.runs.explaining import Told, explain
+from leasekeeper.cli.runs.remedies import KNOWN
 from leasekeeper.cli.runs.source import Late
+from leasekeeper.cli.runs.words import during
+from leasekeeper.errors import LeasekeeperError
 from leasekeeper.protocol.chain import verify_chain
 from leasekeeper.protocol.halt import Halt
 from leasekeeper.protocol.head import Head
-from leasekeeper.protocol.receipt import read_receipt
+from leasekeeper.protocol.meta import meta_body
+from leasekeeper.protocol.receipt import read_receipt, seal
 from leasekeeper.protocol.run_keys import RunName
 from leasekeeper.protocol.run_look import Facts
 from leasekeeper.protocol.story import KEPT_MAX, Story
@@ -81,7 +86,6 @@ def test_a_step_in_doubt_has_its_cause_and_its_commands() -> None:
     assert shown.startswith("run order/order-42 is in doubt: nobody can tell whether 'charge' happened")
     assert "record 4, in doubt: there is no preflight to ask" in shown
     assert "record 3: it raised ConnectionError: reset by peer" in shown
-    assert "1f" * 16 in shown
     assert "leasekeeper runs resolve order/order-42 charge --applied --evidence 'WHAT YOU SAW'" in shown
     assert "leasekeeper runs resolve order/order-42 charge --not-applied --evidence 'WHAT YOU SAW'" in shown
 
@@ -89,7 +93,7 @@ def test_a_step_in_doubt_has_its_cause_and_its_commands() -> None:
 @pytest.mark.parametrize(
     ("helps", "memo", "expected"),
     [
-        ("", False, "otherwise it is in doubt, and a person decides"),
+        ("fences", False, "otherwise it is in doubt, and a person decides"),
         ("at_most_once dedupes", False, "otherwise it is in doubt, and a person decides"),
         ("dedupes", False, "called with the same key while the callee remembers that"),
         ("probe", False, "by what its preflight sees"),
@@ -98,11 +102,88 @@ def test_a_step_in_doubt_has_its_cause_and_its_commands() -> None:
 )
 def test_an_intent_without_an_outcome_and_nobody_there(helps: str, memo: bool, expected: str) -> None:
     """A killed run that nobody has taken over: the step is named, and what the next life will do about it."""
-    shown = text(told(("before" if memo else "intent", "charge", {**INTENT, "helps": helps})))
+    seen = {"applied": False, "consistency": "eventual", "value": None}
+    shown = text(told(("before" if memo else "intent", "charge", {**INTENT, "helps": helps, "pre": seen})))
     assert "is not finished, and nobody owns it" in shown
     assert "left no word of its end: killed, frozen, or cut off" in shown
     assert f"'charge': {expected}" in shown or expected in shown
     assert "runs resolve" not in shown
+
+
+@pytest.mark.parametrize("helps", ["", "fences", "at_most_once", "at_most_once dedupes"])
+def test_a_start_that_can_only_end_in_doubt_is_not_the_first_advice(helps: str) -> None:
+    """Without a preflight, and not to be called again: both commands are there before anybody starts a program."""
+    steps_open = ("failed", "", {"type": "StepsOpen", "text": "run order/order-42 is not finished"})
+    intent = ("intent", "charge", {**INTENT, "helps": helps, "pre": None})
+    shown = text(told(intent, steps_open))
+    assert shown.startswith("run order/order-42 is not finished: its last life ended with StepsOpen\n")
+    applied = "leasekeeper runs resolve order/order-42 charge --applied --evidence 'WHAT YOU SAW'"
+    start = shown.index("start the program again")
+    assert shown.index("swallowed a step's error") < shown.index(applied) < start
+    assert shown.index("charge --not-applied --evidence 'WHAT YOU SAW'") < start
+    owner = Claim("run/order/order-42", "k", 7, 7, 7, 1, holder="worker-1")
+    assert "runs resolve" not in text(told(intent, owner=owner)), "it is refused while the run has an owner"
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "command"),
+    [
+        ("CorruptState", "put just that back from a backup", "leasekeeper runs verify order/order-42\n"),
+        ("MigrationFailed", "mend the migration", ""),
+        ("SchemaTooNew", "deploy that one", ""),
+        ("SigningKeyMissing", "give the program that key", ""),
+        ("ConfigError", "mend its code", ""),
+        ("NotSerialisable", "mend its code", ""),
+        ("QuotaReserved", "prune finished runs", ""),
+        ("RunRewound", "or give them up for lost", "leasekeeper runs verify order/order-42 --anchor FILE\n"),
+        ("KeyError", "if the program or what it was given is at fault", ""),
+    ],
+)
+def test_what_ended_the_last_life_is_mended_first(kind: str, first: str, command: str) -> None:
+    """Whatever ends each life again is named, with what to do about it, before anybody is told to start the program."""
+    failed = ("failed", "", {"type": kind, "text": "because"})
+    shown = text(told(failed))
+    assert kind in shown.splitlines()[0]
+    assert shown.index(first) < shown.index("start the program again")
+    assert command in shown
+    after = text(told(failed, ("opened", "", OPENED)))
+    assert first not in after, "the last life has not met it"
+
+
+def test_every_error_has_a_word_or_is_known_to_pass() -> None:
+    """Each error of leasekeeper's own is told what to do about, or is one that passes; none is forgotten."""
+
+    def leaves(kind: type[BaseException]) -> list[type[BaseException]]:
+        return [leaf for sub in kind.__subclasses__() for leaf in leaves(sub)] or [kind]
+
+    tree = {f"leasekeeper.{name}" for name in ("errors", "run_errors", "schema_errors")}
+    own = {each.__name__ for each in leaves(LeasekeeperError) if each.__module__ in tree}
+    assert own <= KNOWN, sorted(own - KNOWN)
+
+
+def test_the_key_that_signs_is_needed_for_the_next_start() -> None:
+    """Of a run whose records are signed, the start that goes on has to have its key: which one is said."""
+    ground = told()
+    assert ground.facts.now is not None
+    signed = replace(ground, facts=replace(ground.facts, now=ground.facts.now._replace(key_id="k1")))
+    assert "start the program again, on any host, with signing key k1 as before" in text(signed)
+    assert "signing key" not in text(ground)
+
+
+@pytest.mark.parametrize(
+    ("kind", "helps", "expected"),
+    [
+        ("intent", "dedupes", "its idempotency key, by which the callee knows it: " + "1f" * 16),
+        ("intent", "probe", "the idempotency key that it would send, if the program sends one: " + "1f" * 16),
+        ("intent", "", ""),
+        ("before", "", ""),
+        ("before", "dedupes", ""),
+    ],
+)
+def test_nobody_is_sent_to_look_for_a_key_that_was_never_sent(kind: str, helps: str, expected: str) -> None:
+    """A callable that declares nothing gets its arguments alone, and a memo only asks: no key of theirs is told."""
+    shown = text(told((kind, "charge", {**INTENT, "helps": helps})))
+    assert expected in shown if expected else "1f" * 16 not in shown
 
 
 def test_a_run_with_an_owner_is_left_alone() -> None:
@@ -145,7 +226,79 @@ def test_a_quarantined_run() -> None:
     )
     assert "is quarantined" in shown
     assert "the block around the steps: KeyError: 'cents'" in shown
+    assert "it was begun again 0 times without a step done" in shown
+    assert "(see ERRORS, and their logs)" in shown
     assert "runs resolve order/order-42 --lift-quarantine --evidence" in shown
+
+
+def test_a_quarantined_run_whose_lives_were_killed() -> None:
+    """No section is pointed to that is not there: lives that were killed leave no error."""
+    shown = text(told(("opened", "", {**OPENED, "restarts": 4}), ("quarantined", "", {}), status="quarantined"))
+    assert "ERRORS" not in shown
+    assert "they left no error here: see the logs of program and host" in shown
+    assert "it was begun again 4 times without a step done" in shown
+
+
+def test_a_life_that_only_began() -> None:
+    """A run begun for others to do has a first life of one record: it is not told as killed."""
+    shown = text(told(("opened", "", OPENED)))
+    assert "record 1: no word of its end: it began the run for others to do, or was killed" in shown
+    assert "record 2: no word of its end\n" in shown
+
+
+def test_the_time_of_a_life_goes_forward() -> None:
+    """Both ends of a life are told to the millisecond: the second never reads as if it were before the first."""
+    assert during(1_700_000_000_974, 1_700_000_000_985) == "2023-11-14T22:13:20.974Z to 22:13:20.985Z"
+
+
+def test_an_error_is_told_once() -> None:
+    """One that leaves step and block, and comes again in each life, stands there once, with the records that have it."""
+    long = "x" * 200
+    ground = told(
+        ("intent", "charge", {**INTENT, "helps": "dedupes"}),
+        ("raised", "charge", {"applied": None, "type": "OSError", "text": long}),
+        ("failed", "", {"type": "OSError", "text": long}),
+    )
+    shown = text(ground)
+    assert shown.count(long) == 1
+    assert "life 1, which began it, failed: OSError\n" in shown
+    lives = [part for _ in range(5) for part in (("failed", "", {"type": "E", "text": long}), ("opened", "", OPENED))]
+    again = text(told(*lives))
+    assert again.count(long) == 1
+    assert "the same in 4 more records: 4, 6, 8, 10" in again
+
+
+def test_the_input_is_told() -> None:
+    """What the run was begun with, cut to one line that is safe for a terminal; damage is named, and none is no line."""
+    body = {"at": 1, "by": "w", "gen": 1, "id": "order-42", "life": "1f", "v": 1, "wf": "order"}
+    meta = seal(meta_body(body, canonical({"order": "\u202e" + "o" * 500}, "input")), None)
+    line = next(line for line in explain(told(meta=meta)) if "its input" in line)
+    assert '{"order":"\\u202eooo' in line
+    assert line.isprintable()
+    assert len(line) < 400
+    assert "its input" not in text(told(meta=seal(meta_body(body, None), None)))
+    assert "its input: it cannot be read: " in text(told(meta=b"{}"))
+
+
+def test_a_set_back_run_that_was_given_up() -> None:
+    """What an operator accepted as lost is told as that, up to which record; only a lifted quarantine may be tried again."""
+    rewound = [{"hash": "0" * 64, "seq": 5}, {"hash": "1" * 64, "seq": 8}]
+    shown = text(told(("resolved", "", {"applied": False, "evidence": "it is gone", "rewound": rewound})))
+    assert 'what was remembered outside of etcd, up to record 8, is given up for lost: "it is gone"' in shown
+    assert "it may be tried again" not in shown
+    lifted = text(told(("resolved", "", {"applied": False, "evidence": "mended", "rewound": []})))
+    assert 'it may be tried again: "mended"' in lifted
+
+
+def test_a_conflict() -> None:
+    """Which step, that this run did not begin it, what the preflight saw; nobody is asked whether it was applied."""
+    seen = {"applied": True, "as_of": None, "consistency": "strong", "value": {"id": "ch_7"}}
+    shown = text(told(("conflict", "charge", {"args": "", "pre": seen})))
+    assert shown.startswith("run order/order-42 stopped: somebody else had applied 'charge'")
+    assert "step 'charge', which this run did not begin:" in shown
+    assert 'its preflight saw: {"id": "ch_7"}' in shown
+    assert "find out who applied 'charge'" in shown
+    assert "whether 'charge' was applied" not in shown
 
 
 def test_a_conflict_and_a_drift() -> None:
@@ -162,15 +315,18 @@ def test_ways_on_from_a_drift() -> None:
     """What Drift sends people here for: that the world can be mended or the drift accepted, and that the program goes on then."""
     drift = {"accepted": False, "outcome": 2}
     shown = text(told(("outcome", "mail", {}), ("drift", "mail", drift)))
-    assert (
-        """make what 'mail' did hold again, or, if that is as it should be, give its effect drift="accept"; then"""
-        in shown
-    )
+    assert shown.startswith("run order/order-42 stopped: what 'mail' did does not hold any more")
+    assert "make what 'mail' did hold again, or, if that is as it should be, have its code say so" in shown
+    assert 'verify="recorded"' in shown
     assert shown.index("drift=") < shown.index("start the program again")
     accepted = text(told(("outcome", "mail", {}), ("drift", "mail", {**drift, "accepted": True})))
     assert "hold again" not in accepted
     mended = text(told(("outcome", "mail", {}), ("drift", "mail", drift), ("opened", "", OPENED)))
     assert "hold again" not in mended, "the last life has met none"
+    finished = text(told(("outcome", "mail", {}), ("drift", "mail", drift), ("finished", "", {}), status="finished"))
+    for past in (mended, finished):
+        assert "record 3: what step 'mail' did did not hold at that time" in past
+        assert "any more" not in past
 
 
 def test_late_evidence_is_a_hint() -> None:
@@ -238,6 +394,8 @@ def test_nothing_recorded_and_pruned() -> None:
     """A run that is not there, and one that was, are told apart."""
     none = Told(Story(), Facts(name=NAME, revision=1), verify_chain([]))
     assert "nothing is recorded of it" in text(none)
+    assert "it may have been lost" in text(none)
+    assert "leasekeeper runs verify order/order-42 --anchor FILE" in text(none)
     assert "was pruned" in text(replace(none, facts=replace(none.facts, tomb=b"t")))
 
 

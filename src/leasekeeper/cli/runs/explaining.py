@@ -11,15 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from leasekeeper.cli.runs.onward import headline, what_to_do
-from leasekeeper.cli.runs.words import at, brief_json, during, said, who
+from leasekeeper.cli.runs.onward import drifted, headline, what_to_do
+from leasekeeper.cli.runs.words import at, begun_with, brief_json, during, said, who
 from leasekeeper.cli.text import clip, plural
 
 if TYPE_CHECKING:
     from leasekeeper.cli.runs.source import Late
     from leasekeeper.protocol.run_look import Facts
-    from leasekeeper.protocol.story import Life, StepStory, Story
+    from leasekeeper.protocol.story import Life, Misfortune, StepStory, Story
     from leasekeeper.protocol.verdict import Verdict
+    from leasekeeper.run_records import Receipt
 
 __all__ = ["Told", "explain"]
 
@@ -74,14 +75,28 @@ def _did(told: Told) -> Iterator[str]:
     by = f" by {clip(story.lives[0].holder)}" if story.lives else ""
     again = f", generation {story.gen}" if story.gen > 1 else ""
     yield f"begun {at(story.began_ms)}{by}{again}; record {story.last}, the last, {at(story.last_ms)}"
+    if given := begun_with(told.facts.meta):
+        yield f"its input: {given}"
     for state, label in (("done", "done"), ("cleared", "to be called again"), ("conflict", "done by somebody else")):
         yield from _names(label, [step.key for step in story.steps.values() if step.state == state])
     yield from _names("begun, and not known how it ended", [step.key for step in story.open_steps])
     yield from _names("in doubt", [step.key for step in story.doubts])
+    for drift in [each for each in story.drifts if each not in _standing(told)][-SHOWN:]:
+        yield f"record {drift.seq}: what step {said(drift.step)} did did not hold {_then(drift)}"
     if not told.verdict.ok:
         yield f"CANNOT BE TRUSTED: {clip(told.verdict.why, 500)}"
     elif told.facts.now is None:
         yield f"CANNOT BE TRUSTED: {clip(told.facts.head_why, 500)}"
+
+
+def _standing(told: Told) -> list[Receipt]:
+    """The drifts that the run stands at, of each step the last."""
+    keys = drifted(told)
+    return list({each.step: each for each in told.story.drifts if each.step in keys}.values())
+
+
+def _then(drift: Receipt) -> str:
+    return "at that time, which its effect accepts" if drift.data.get("accepted") is True else "at that time"
 
 
 def _names(label: str, keys: Sequence[str]) -> Iterator[str]:
@@ -100,13 +115,10 @@ def _why(told: Told) -> Iterator[str]:
     yield from _more(waiting, SHOWN, "step")
     for step in story.bare_steps[-SHOWN:]:
         yield f"step {said(step.key)} is done, and record {step.settled} has no result: {clip(step.bare, 300)}"
-    for drift in story.drifts[-SHOWN:]:
-        state = "which its effect accepts" if drift.data.get("accepted") is True else "and nothing was called again"
-        yield f"record {drift.seq}: what step {said(drift.step)} did does not hold any more, {state}"
+    for drift in _standing(told)[-SHOWN:]:
+        yield f"record {drift.seq}: what step {said(drift.step)} did does not hold any more, and nothing was called again"
     if story.quarantined:
-        yield f"it is put aside: {plural(story.restarts, 'life')} in a row without a step done".replace(
-            "lifes", "lives"
-        )
+        yield f"it is put aside: it was begun again {plural(story.restarts, 'time')} without a step done"
 
 
 def _of_step(told: Told, step: StepStory) -> Iterator[str]:
@@ -115,13 +127,21 @@ def _of_step(told: Told, step: StepStory) -> Iterator[str]:
         held = who(told.story.life_of(step.life))
         yield f"step {said(step.key)}{effect} was begun in record {step.begun}, {at(step.begun_ms)}, by {held}:"
         yield f"  attempt {step.attempts}, and no record says how it ended"
+    elif step.why:
+        yield f"step {said(step.key)}, which this run did not begin:"
     if step.why:
         yield f"  record {step.settled}, {step.state.replace('_', ' ')}: {clip(step.why, 500)}"
+    if step.state == "conflict" and isinstance(step.seen, dict):
+        yield f"  its preflight saw: {brief_json(step.seen.get('value', step.seen))}"
     yield from _of_its_life(told, step)
-    for error in (each for each in told.story.errors[-SHOWN:] if each.step == step.key and each.seq > step.begun):
+    for error in _raised_by(told, step):
         yield f"  record {error.seq}: it raised {clip(error.what, 300)}"
-    if step.idem and step.begun:
-        yield f"  its idempotency key, by which the callee knows it: {clip(step.idem)}"
+    yield from _key_of(step)
+
+
+def _raised_by(told: Told, step: StepStory) -> list[Misfortune]:
+    """What the attempt raised that a step waits for; told with the step, and not once more."""
+    return [each for each in told.story.errors[-SHOWN:] if each.step == step.key and each.seq > step.begun]
 
 
 def _of_its_life(told: Told, step: StepStory) -> Iterator[str]:
@@ -134,7 +154,22 @@ def _of_its_life(told: Told, step: StepStory) -> Iterator[str]:
     elif not life.end:
         yield f"  life {life.number}, which began it, left no word of its end: killed, frozen, or cut off from etcd"
     elif not life.end.startswith("stopped"):
-        yield f"  life {life.number}, which began it, {clip(life.end, 300)}"
+        yield f"  life {life.number}, which began it, {_ended(life)}"
+
+
+def _ended(life: Life) -> str:
+    """How a life ended; the error's text is told once, with the errors."""
+    return f"failed: {clip(life.error)}" if life.error else clip(life.end, 300)
+
+
+def _key_of(step: StepStory) -> Iterator[str]:
+    """The step's idempotency key, where the callee may know it: a memo and a call that declares nothing send none."""
+    if not step.idem or not step.begun or step.memo or not step.helps:
+        return
+    if "dedupes" in step.helps.split():
+        yield f"  its idempotency key, by which the callee knows it: {clip(step.idem)}"
+    else:
+        yield f"  the idempotency key that it would send, if the program sends one: {clip(step.idem)}"
 
 
 def _declared(step: StepStory) -> str:
@@ -174,9 +209,11 @@ def _records(life: Life) -> str:
 
 def _end(told: Told, life: Life) -> str:
     if life.end:
-        return clip(life.end, 300)
+        return _ended(life)
     if life.number == len(told.story.lives) and _is_held(told):
         return "goes on"
+    if life.number == 1 and life.first == life.last:
+        return "no word of its end: it began the run for others to do, or was killed"
     return "no word of its end"
 
 
@@ -184,12 +221,27 @@ def _end(told: Told, life: Life) -> str:
 
 
 def _errors(told: Told) -> Iterator[str]:
-    errors = told.story.errors
-    yield from _more(errors, SHOWN, "earlier error")
-    for error in errors[-SHOWN:]:
-        where = f"step {said(error.step)}" if error.step else "the block around the steps"
-        applied = "; surely not applied" if error.applied is False else ""
-        yield f"record {error.seq}, {at(error.at_ms)}, life {error.life}, {where}: {clip(error.what, 300)}{applied}"
+    """Each error once: one that leaves a step and then its block, or comes again in each life, is the same one."""
+    story = told.story
+    waiting = [*story.doubts, *story.conflicts, *story.open_steps][:SHOWN]
+    above = {error.what for step in waiting for error in _raised_by(told, step)}
+    same: dict[str, list[Misfortune]] = {}
+    for error in story.errors:
+        if error.what not in above:
+            same.setdefault(error.what, []).append(error)
+    latest = sorted(same.values(), key=lambda each: each[-1].seq)
+    yield from _more(latest, SHOWN, "earlier error")
+    for each in latest[-SHOWN:]:
+        yield _error(each)
+
+
+def _error(same: Sequence[Misfortune]) -> str:
+    first = same[0]
+    where = f"step {said(first.step)}" if first.step else "the block around the steps"
+    applied = "; surely not applied" if first.applied is False else ""
+    again = [str(each.seq) for each in same[1:]]
+    more = f"; the same in {plural(len(again), 'more record')}: {clip(', '.join(again), 60)}" if again else ""
+    return f"record {first.seq}, {at(first.at_ms)}, life {first.life}, {where}: {clip(first.what, 300)}{applied}{more}"
 
 
 def _lates(told: Told) -> Iterator[str]:
@@ -220,7 +272,16 @@ def _operators(told: Told) -> Iterator[str]:
             else ""
         )
         evidence = brief_json(word.data.get("evidence"))
-        yield f"record {word.seq}, {at(word.at_ms)}, {clip(word.holder)}: {about or 'it may be tried again'}: {evidence}"
+        yield f"record {word.seq}, {at(word.at_ms)}, {clip(word.holder)}: {about or _of_the_run(word)}: {evidence}"
+
+
+def _of_the_run(word: Receipt) -> str:
+    """What a word says that is about no step."""
+    rewound = word.data.get("rewound")
+    if not isinstance(rewound, list) or not rewound:
+        return "it may be tried again"
+    last = max((each["seq"] for each in rewound if isinstance(each, dict) and type(each.get("seq")) is int), default=0)
+    return "what was remembered outside of etcd" + (f", up to record {last}," if last else "") + " is given up for lost"
 
 
 def _notes(told: Told) -> Iterator[str]:

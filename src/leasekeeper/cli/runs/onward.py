@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from leasekeeper.cli.runs.remedies import first_of_all
 from leasekeeper.cli.runs.words import said
 from leasekeeper.cli.text import clip, plural
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from leasekeeper.cli.runs.explaining import Told
     from leasekeeper.protocol.story import StepStory
 
-__all__ = ["headline", "what_to_do"]
+__all__ = ["drifted", "headline", "what_to_do"]
 
 EVIDENCE = "WHAT YOU SAW"
 STEPS_MAX = 3
@@ -48,6 +49,10 @@ def _by_its_records(told: Told) -> str:
         return f"is running{halted}: {clip(facts.owner.holder) or 'somebody'} owns it"
     if story.conflicts:
         return f"stopped{halted}: somebody else had applied {said(story.conflicts[0].key)}"
+    if gone := drifted(told):
+        return f"stopped{halted}: what {said(gone[0])} did does not hold any more"
+    if story.lives and story.lives[-1].error:
+        return f"is not finished{halted}: its last life ended with {clip(story.lives[-1].error)}"
     return f"is not finished, and nobody owns it{halted}" if facts.revision else "is not finished"
 
 
@@ -68,6 +73,8 @@ def what_to_do(told: Told) -> Iterator[str]:
     if _is_unknown(told):
         yield "look for its name, or in another namespace:"
         yield f"  {told.command('runs', 'ls')}"
+        yield "if it was begun here it may have been lost, as when an older backup is restored; ask what remembers it elsewhere:"
+        yield f"  {told.command('runs', 'verify', run, '--anchor', 'FILE')}"
         return
     if not told.verdict.ok or facts.now is None:
         yield "find out who writes to these keys; compare with what remembers the run outside of etcd:"
@@ -77,7 +84,12 @@ def what_to_do(told: Told) -> Iterator[str]:
         yield "no step begins before the halt is lifted; once its reason is gone:"
         yield f"  {told.command('unhalt', halt.scope)}"
     if story.quarantined:
-        yield "find out why its lives end (see ERRORS, and their logs), mend that, then let it be tried again:"
+        where = (
+            "see ERRORS, and their logs"
+            if story.errors
+            else "they left no error here: see the logs of program and host"
+        )
+        yield f"find out why its lives end ({where}), mend that, then let it be tried again:"
         yield f"  {_resolve(told, '--lift-quarantine')}"
     yield from _about_steps(told)
     if story.finished:
@@ -96,7 +108,10 @@ def what_to_do(told: Told) -> Iterator[str]:
 def _about_steps(told: Told) -> Iterator[str]:
     waiting = [*told.story.doubts, *told.story.conflicts]
     for step in waiting[:STEPS_MAX]:
-        yield f"look at the resource whether {said(step.key)} was applied, then say which:"
+        if step.state == "conflict":
+            yield f"find out who applied {said(step.key)}, and whether this run is to go on with what they did, or it was undone:"
+        else:
+            yield f"look at the resource whether {said(step.key)} was applied, then say which:"
         yield f"  {_resolve(told, '--applied', step)}"
         yield f"  {_resolve(told, '--not-applied', step)}"
     if len(waiting) > STEPS_MAX:
@@ -114,9 +129,11 @@ def _left_open(told: Told) -> list[StepStory]:
     return [step for step in told.story.open_steps if not step.memo] if told.story.finished else []
 
 
-def _drifted(told: Told) -> list[str]:
-    """The steps whose postconditions stopped the last life."""
+def drifted(told: Told) -> list[str]:
+    """The steps whose postconditions stopped the last life; none in a run that was finished since."""
     story = told.story
+    if story.finished:
+        return []
     since = story.lives[-1].first if story.lives else 0
     met = [one for one in story.drifts if one.seq >= since and one.data.get("accepted") is not True]
     return list(dict.fromkeys(one.step for one in met))
@@ -127,18 +144,41 @@ def _about_owner(told: Told) -> Iterator[str]:
         yield "nothing, unless it hangs; who owns it, and how to remove that claim:"
         yield f"  {told.command('show', told.facts.name.lease)}"
         return
-    for key in _drifted(told)[:STEPS_MAX]:
-        yield f'make what {said(key)} did hold again, or, if that is as it should be, give its effect drift="accept"; then'
-    yield "start the program again, on any host: it goes on where this ends"
+    yield from first_of_all(told)
+    for key in drifted(told)[:STEPS_MAX]:
+        yield f"make what {said(key)} did hold again, or, if that is as it should be, have its code say so: the effect by"
+        yield '  drift="accept", or this run.do alone by verify="recorded"; then'
+    stuck = [step for step in told.story.open_steps if _only_doubt(step)]
+    for step in stuck[:STEPS_MAX]:
+        yield f"no program can tell whether {said(step.key)} was applied: look at the resource, and say which before any starts:"
+        yield f"  {_resolve(told, '--applied', step)}"
+        yield f"  {_resolve(told, '--not-applied', step)}"
+    if stuck:
+        yield "with --applied add --result JSON if later steps need it; then"
+    now = told.facts.now
+    key = f", with signing key {clip(now.key_id)} as before" if now is not None and now.key_id else ""
+    yield f"start the program again, on any host{key}: it goes on where this ends"
     for step in told.story.open_steps[:STEPS_MAX]:
         yield f"  {said(step.key)}: {_next(step)}"
+
+
+def _only_doubt(step: StepStory) -> bool:
+    """Whether the next life can but say that it is in doubt: the effect had no preflight, and may not be called again."""
+    return not step.memo and step.seen is None and _at_most_once(step)
+
+
+def _at_most_once(step: StepStory) -> bool:
+    helps = step.helps.split()
+    return "at_most_once" in helps or not {"dedupes", "probe"} & set(helps)
 
 
 def _next(step: StepStory) -> str:
     helps = step.helps.split()
     if step.memo:
         return "will be asked again: it is a memo"
-    if "at_most_once" in helps or not {"dedupes", "probe"} & set(helps):
+    if _only_doubt(step):
+        return "is in doubt from then on, unless a person has said which, or its code has a preflight by then"
+    if _at_most_once(step):
         return "will be adopted if its preflight sees it applied; otherwise it is in doubt, and a person decides"
     if "dedupes" in helps:
         return "will be adopted if its preflight sees it, otherwise called with the same key while the callee remembers that"
