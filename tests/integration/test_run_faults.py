@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import subprocess
@@ -74,8 +75,10 @@ def make_room(server: EtcdServer) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_full_etcd_takes_no_step_and_gets_the_outcome_of_what_was_begun(small: EtcdServer) -> None:
-    """NOSPACE strikes during a call: its outcome waits, and lands when there is room; meanwhile no step is begun."""
+def test_a_full_etcd_takes_no_step_and_gets_the_outcome_of_what_was_begun(
+    small: EtcdServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """NOSPACE strikes during a call: its outcome waits, which the log tells, and lands when there is room; no step is begun."""
 
     def effect() -> int:
         fill(small)
@@ -91,12 +94,22 @@ def test_a_full_etcd_takes_no_step_and_gets_the_outcome_of_what_was_begun(small:
             run.do("another", lambda: 1)
         assert thread.is_alive()
         assert results == []
+        until(lambda: delays(caplog)[:2] == [("waits", 1), ("waits", 2)])
         make_room(small)
         thread.join(60)
         assert results == [7]
+        until(lambda: delays(caplog)[-1][0] == "recorded")
         assert run.do("s", effect) == 7
         assert run.do("another", lambda: 2) == 2
         assert whole(keeper).count("outcome") == 3
+
+
+def delays(caplog: pytest.LogCaptureFixture) -> list[tuple[str, int]]:
+    """What the log warns of that the outcome of ``s`` waits, and that it does no more."""
+    found = [record for record in caplog.records if getattr(record, "lease_event", "") == "RecordDelayed"]
+    assert all("run order/1, step 's': its record (outcome)" in record.getMessage() for record in found)
+    assert all(record.levelno == logging.WARNING for record in found)
+    return [(str(record.__dict__["lease_how"]), int(record.__dict__["lease_in_a_row"])) for record in found]
 
 
 def _is_full(server: EtcdServer) -> bool:

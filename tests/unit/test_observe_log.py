@@ -18,6 +18,7 @@ from leasekeeper.observe import (
     CleanupFailed,
     Dropped,
     Event,
+    RecordDelayed,
     Released,
     RunEnded,
     RunOpened,
@@ -26,6 +27,11 @@ from leasekeeper.observe import (
     StepPassed,
 )
 from leasekeeper.observe.log import log_event
+
+
+def delayed(how: str = "waits", in_a_row: int = 1, step: str = "s") -> RecordDelayed:
+    """A record that waits."""
+    return RecordDelayed("o/1", step, "outcome", how, in_a_row, 6.5, "etcd is out of space", "c1")  # type: ignore[arg-type]
 
 
 def lost(reason: str) -> StateChanged:
@@ -67,6 +73,19 @@ EVENTS: list[tuple[Event, int, str]] = [
     (StepPassed("o/1", "s", "do", "in_doubt"), logging.INFO, "run o/1, step 's': in doubt"),
     (AlertGiven("o/1", "s", "drift", True), logging.DEBUG, "run o/1: the alert (drift) was passed on"),
     (AlertGiven("o/1", "s", "drift", False), logging.WARNING, "run o/1: the alert (drift) could not be passed on"),
+    (
+        delayed(),
+        logging.WARNING,
+        "run o/1, step 's': its record (outcome) is not written yet, 1 in a row, 6.500 s so far; it is tried again",
+    ),
+    (
+        delayed(in_a_row=3),
+        logging.DEBUG,
+        "3 in a row, 6.500 s so far; it is tried again while its claim stands: etcd is out",
+    ),
+    (delayed(step=""), logging.WARNING, "run o/1: its record (outcome) is not written yet"),
+    (delayed("recorded", 3), logging.WARNING, "run o/1, step 's': its record (outcome) is written now, after 6.500 s"),
+    (delayed("given_up", 3), logging.WARNING, "nobody waits any more for its record (outcome), after 6.500 s"),
 ]
 
 
@@ -115,6 +134,16 @@ def test_an_outage_is_told_again_and_again_but_not_with_every_beat(caplog: pytes
             log_event(BeatMissed(1, number, "h:1", "", 1.0))
     told = [record.__dict__["lease_in_a_row"] for record in caplog.records]
     assert told == [1, 2, 4, 8, 16, 32, 64]
+
+
+def test_a_full_etcd_is_told_again_and_again_but_not_with_every_try(caplog: pytest.LogCaptureFixture) -> None:
+    """A record that waits is warned of at the 1st, 2nd, 4th, 8th … try in a row, and its end is told as loudly."""
+    with caplog.at_level(logging.WARNING, "leasekeeper"):
+        for number in range(1, 101):
+            log_event(delayed(in_a_row=number))
+        log_event(delayed("recorded", 100))
+    told = [(record.__dict__["lease_how"], record.__dict__["lease_in_a_row"]) for record in caplog.records]
+    assert told == [*(("waits", number) for number in (1, 2, 4, 8, 16, 32, 64)), ("recorded", 100)]
 
 
 def test_nothing_is_made_where_nobody_listens(

@@ -21,6 +21,7 @@ from leasekeeper.observe import (
     CleanupFailed,
     Dropped,
     Event,
+    RecordDelayed,
     Released,
     RunEnded,
     RunOpened,
@@ -56,6 +57,7 @@ def turned(state: State, claim: str = "c1", reason: str = "revoked") -> StateCha
     return StateChanged("a/b", 7, claim, state, 5.0, loss)
 
 
+ENDED = RunEnded("order/42", 7, "c1", "lost", 2.0)
 RELEASED = Released("a/b", 7, "c1", 9.0, True)
 
 
@@ -175,6 +177,28 @@ def test_runs_are_counted(event: Event, sums: dict[tuple[str, ...], float]) -> N
     assert sums_of(event) == sums
 
 
+def delayed(how: str, in_a_row: int = 1) -> RecordDelayed:
+    """A record that waits, or its end."""
+    return RecordDelayed("order/42", "s", "outcome", how, in_a_row, 2.0, "full", "c1")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("events", "delayed_now"),
+    [
+        ((delayed("waits"),), 1),
+        ((delayed("waits"), delayed("waits", 2), delayed("waits")), 1),
+        ((delayed("waits"), delayed("recorded")), 0),
+        ((delayed("waits"), delayed("given_up"), ENDED, delayed("recorded")), 0),
+        ((delayed("waits"), ENDED), 0),
+        ((ENDED, delayed("waits"), delayed("waits", 2), delayed("given_up", 2)), 0),
+        ((delayed("recorded"),), 0),
+    ],
+)
+def test_runs_that_wait_for_a_record_are_a_gauge(events: tuple[Event, ...], delayed_now: int) -> None:
+    """A run counts once however often it is told, and no more once its record or its life is over, in whatever order."""
+    assert sums_of(*events).get(("runs.delayed", "order"), 0) == delayed_now
+
+
 def test_workflows_are_labels_up_to_a_bound() -> None:
     """A program that makes names of workflows out of anything gets a hundred labels, and one for the rest."""
     found = sums_of(*(RunOpened(f"w{number}/1", 7, "c", "begun", 0) for number in range(1000)))
@@ -191,6 +215,7 @@ EVERYTHING: list[Event] = [
     AcquireFailed("a/b", "Unavailable", 1.0),
     BeatMissed(1, 1, "h:1", "", 1.0),
     CleanupFailed("a claim", ""),
+    replace(delayed("waits"), claim="c3"),
 ]
 
 
@@ -214,6 +239,7 @@ def test_prometheus() -> None:
         'leasekeeper_calls_saved_total{how="replayed",kind="do",workflow="order"} 1.0',
         'leasekeeper_call_window_seconds_bucket{kind="do",le="0.1",workflow="order"} 2.0',
         'leasekeeper_halt_delay_seconds_count{workflow="order"} 1.0',
+        'leasekeeper_runs_delayed{workflow="order"} 1.0',
         'leasekeeper_alerts_total{kind="in_doubt",outcome="passed_on"} 1.0',
     ]:
         assert line in text.splitlines()

@@ -7,10 +7,10 @@ is told about every keeper of the process until it is removed::
 
     observe.add(print)
 
-`Acquired`, `AcquireFailed` and `Released`, and whatever is told of runs, are told on the thread or event loop in which it
-happens, before the call returns, so that an observer sees the caller's context; it must be quick and must not block. Everything
-else is told on a thread of its own, in order, and may come late: nothing that an observer does holds up a heartbeat. An
-exception that it raises is logged and goes no further.
+`Acquired`, `AcquireFailed` and `Released`, and what is told of runs but `RecordDelayed`, are told on the thread or event loop in
+which it happens, before the call returns, so that an observer sees the caller's context; it must be quick and must not block.
+Everything else is told on a thread of its own, in order, and may come late: nothing that an observer does holds up a heartbeat,
+or a record. An exception that it raises is logged and goes no further.
 
 ========================  ===================================================================
 `observe.log`             logs each event; added by default
@@ -35,6 +35,7 @@ from leasekeeper.runtime.events import (
     Dropped,
     Event,
     Observer,
+    RecordDelayed,
     Released,
     RunEnded,
     RunOpened,
@@ -52,6 +53,7 @@ __all__ = [
     "Dropped",
     "Event",
     "Observer",
+    "RecordDelayed",
     "Released",
     "RunEnded",
     "RunOpened",

@@ -9,13 +9,14 @@ show it): as numbers they may be larger than readers of JSON can tell apart.
 ERROR     a lease was lost
 WARNING   a lease is suspended; beats are missing (the 1st, 2nd, 4th, 8th … in a row); a lease was
           dropped without a release; a clean-up was given up; a step met a conflict or a halt, or
-          accepted a drift; an alert could not be passed on
+          accepted a drift; an alert could not be passed on; a record of a run cannot be written for now
+          (the 1st, 2nd, 4th, 8th … try in a row), and then that it is written, or was given up
 INFO      acquired, released, proven again; held because its key is gone, of which the reason follows;
           lost because the keeper was closed; a run began or ended here, a step is called or was adopted; a
           step is in doubt or has drifted, or a run was put aside (the alert of that is an ERROR of its own, and
           says all; its fields are attributes by the names ``alert_kind``, ``alert_run``, ``alert_step`` …)
-DEBUG     not acquired (the caller has the error); the other missing beats; a step is done, or was before;
-          an alert was passed on (what it said is an ERROR of its own)
+DEBUG     not acquired (the caller has the error); the other missing beats and tries at a record; a step is done, or was
+          before; an alert was passed on (what it said is an ERROR of its own)
 ========  ==========================================================================================
 """
 
@@ -34,6 +35,7 @@ from leasekeeper.runtime.events import (
     BeatMissed,
     CleanupFailed,
     Dropped,
+    RecordDelayed,
     Released,
     RunEnded,
     RunOpened,
@@ -88,17 +90,24 @@ def _level(event: Event) -> int:
         case StateChanged(state=State.SUSPENDED, in_question=in_question):
             return logging.INFO if in_question else logging.WARNING
         case BeatMissed(in_a_row=in_a_row):
-            # An outage is told again and again, but not with every beat.
-            return logging.DEBUG if in_a_row & (in_a_row - 1) else logging.WARNING
+            return _now_and_then(in_a_row)
+        case RecordDelayed(how=how, in_a_row=in_a_row):
+            # Its end is told as loudly: otherwise silence could as well be the pause before the next line.
+            return _now_and_then(in_a_row) if how == "waits" else logging.WARNING
         case AlertGiven(passed_on=passed_on):
             return logging.DEBUG if passed_on else logging.WARNING
     return logging.INFO
 
 
+def _now_and_then(in_a_row: int) -> int:
+    """An outage is told again and again, but not with every beat or try."""
+    return logging.DEBUG if in_a_row & (in_a_row - 1) else logging.WARNING
+
+
 def _text(event: Event) -> tuple[Any, ...]:
     """The message and its arguments."""
     match event:
-        case StepPassed() | RunOpened() | RunEnded() | RunQuarantined() | AlertGiven():
+        case StepPassed() | RunOpened() | RunEnded() | RunQuarantined() | AlertGiven() | RecordDelayed():
             return _of_run(event)
         case Acquired():
             return "acquired %r (token %d) after %.3f s", event.name, event.token, event.waited_s
@@ -133,6 +142,18 @@ def _of_run(event: OfRuns) -> tuple[Any, ...]:
         case AlertGiven():
             what = "was passed on" if event.passed_on else "could not be passed on"
             return f"run %s: the alert (%s) {what}", event.run, event.kind
+        case RecordDelayed():
+            return _of_record(event)
+
+
+def _of_record(event: RecordDelayed) -> tuple[Any, ...]:
+    where = f"run {event.run}, step {event.step!r}" if event.step else f"run {event.run}"
+    if event.how == "recorded":
+        return "%s: its record (%s) is written now, after %.3f s", where, event.record, event.waited_s
+    if event.how == "given_up":
+        return "%s: nobody waits any more for its record (%s), after %.3f s", where, event.record, event.waited_s
+    text = "%s: its record (%s) is not written yet, %d in a row, %.3f s so far; it is tried again while its claim stands: %s"
+    return text, where, event.record, event.in_a_row, event.waited_s, event.why
 
 
 def _change(event: StateChanged) -> tuple[Any, ...]:

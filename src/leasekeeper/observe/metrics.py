@@ -37,6 +37,8 @@ metric                               kind        labels              what it tel
 ``leasekeeper.halts.met``            counter     workflow            steps that a halt kept from being begun
 ``leasekeeper.halt.delay``           histogram   workflow            from a halt to the first step that it kept from being
                                                                      begun, in lives under way; by two wall clocks
+``leasekeeper.runs.delayed``         gauge       workflow            runs with a record that cannot be written for now, as
+                                                                     where etcd is full: who waits for it waits
 ``leasekeeper.alerts``               counter     kind, outcome       alerts ``passed_on`` or ``failed``
 ===================================  ==========  ==================  ===================================================
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from leasekeeper.observe.holds import Holds
 from leasekeeper.observe.instruments import Kind, Metric
-from leasekeeper.runtime.events import AlertGiven, RunEnded, RunOpened, RunQuarantined, StepPassed
+from leasekeeper.runtime.events import AlertGiven, RecordDelayed, RunEnded, RunOpened, RunQuarantined, StepPassed
 
 if TYPE_CHECKING:
     from leasekeeper.runtime.events import Event
@@ -30,6 +31,7 @@ HALTS = Metric("leasekeeper.halts.met", Kind.COUNTER, WORKFLOW, "Steps that a ha
 HALT_DELAY = Metric(
     "leasekeeper.halt.delay", Kind.HISTOGRAM, WORKFLOW, "From a halt to the first step kept from being begun"
 )
+DELAYED = Metric("leasekeeper.runs.delayed", Kind.GAUGE, WORKFLOW, "Runs with a record that cannot be written for now")
 ALERTS = Metric("leasekeeper.alerts", Kind.COUNTER, ("kind", "outcome"), "Alerts that a run needs a person")
 
 METRICS_OF_RUNS = (
@@ -46,6 +48,7 @@ METRICS_OF_RUNS = (
     DOUBTS,
     HALTS,
     HALT_DELAY,
+    DELAYED,
     ALERTS,
 )
 
@@ -68,6 +71,8 @@ class OfRuns:
     def __init__(self, add: Add) -> None:
         self._add = add
         self._workflows: dict[str, None] = {}
+        # The label of each claim whose run has a record that waits.
+        self._delayed: Holds[str] = Holds()
 
     def __call__(self, event: Event) -> None:
         """Take one event in."""
@@ -78,10 +83,24 @@ class OfRuns:
                 self._add(OPENED, 1, workflow=self._workflow(event.run), how=event.how)
             case RunEnded():
                 self._add(ENDED, 1, workflow=self._workflow(event.run), how=event.how)
+                # The end of a delay may be told later than that, or never, where the keeper is closed.
+                self._goes_on(self._delayed.end(event.claim))
+            case RecordDelayed(how="waits"):
+                self._waits(event.claim, self._workflow(event.run), event.in_a_row)
+            case RecordDelayed():
+                self._goes_on(self._delayed.pop(event.claim))
             case RunQuarantined():
                 self._add(QUARANTINED, 1, workflow=self._workflow(event.run))
             case AlertGiven():
                 self._add(ALERTS, 1, kind=event.kind, outcome="passed_on" if event.passed_on else "failed")
+
+    def _waits(self, claim: str, workflow: str, in_a_row: int) -> None:
+        if in_a_row == 1 and self._delayed.get(claim) is None and self._delayed.begin(claim, workflow):
+            self._add(DELAYED, 1, workflow=workflow)
+
+    def _goes_on(self, workflow: str | None) -> None:
+        if workflow is not None:
+            self._add(DELAYED, -1, workflow=workflow)
 
     def _passed(self, event: StepPassed, workflow: str) -> None:
         match event.what:

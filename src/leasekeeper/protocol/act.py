@@ -302,7 +302,7 @@ def record_outcome(
         return draft(life, spec, "outcome", data)
 
     try:
-        yield from outcomes.store(life, told, 0 if change is None else len(change.record))
+        yield from outcomes.store(life, spec.key, told, 0 if change is None else len(change.record))
         try:
             other = yield from _land(life, spec, pointer, made(), change)
         except StaleCheckpoint as error:

@@ -8,6 +8,8 @@ to them.
 Entries that come while a transaction is under way share the next one. Whoever finds nobody leading leads: sends one of what
 waits, and tells the others. Whoever is interrupted leaves everything in its place, for the next to lead. A reply that was lost
 is never guessed: just the same transaction is sent again, and if its first record is there, with its nonce, all of it is.
+
+What waits as long as it takes is told of: each time that trying has come to nothing, and once when it is over.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import copy
 from functools import partial
 from typing import TYPE_CHECKING
 
+from leasekeeper.protocol.delay import Delay, again
 from leasekeeper.protocol.log import Appended, Built, Entry, Fenced, Line, Log, Unexpected, fail, landed
 from leasekeeper.protocol.plan import TXN, Cause, Fault, Kind, Plan, Sleep, Wait, persist
 from leasekeeper.protocol.refused import sort_out
@@ -53,6 +56,7 @@ def append(log: Log, entry: Entry) -> Plan[Appended]:
         Fault: etcd cannot be asked, and what was not an intent has no authority any more that could come back.
     """
     line = log.line
+    entry.since_s = log.ctx.now()
     try:
         line.join(entry)
         while not entry.settled:
@@ -65,6 +69,7 @@ def append(log: Log, entry: Entry) -> Plan[Appended]:
     finally:
         line.withdraw(entry)
         line.leave(entry)
+        _over(log, entry.delay, entry.since_s, recorded=entry.appended is not None)
     if entry.error is not None:
         # A copy: several threads may be told the same, and each puts its own frames into what it raises.
         raise copy.copy(entry.error)
@@ -143,7 +148,7 @@ def _spell_ends_at(log: Log, built: Built) -> float:
 
 
 def patiently(log: Log, request: pb.TxnRequest, kind: str, step: str) -> Plan[pb.TxnResponse]:
-    """Send what goes with evidence, a record of this kind, and may be repeated, as long as authority can come back: its answer."""
+    """Send what goes with a record of this kind and may be repeated, as long as authority can come back: its answer."""
     now = log.ctx.now
     since_s = now()
     delay: Delay | None = None
@@ -205,6 +210,7 @@ def _goes_on(log: Log, built: Built, fault: Fault, leader: Entry) -> Plan[bool]:
         if begins or (entry.until is not None and now_s >= entry.until):
             fail(log, (entry,), fault)
     over = leader.settled or (leader.until is not None and now_s >= leader.until)
+    _delayed(log, waiting, fault)
     if over or all(entry.settled for entry in waiting):
         return False  # if anybody waits still, they lead now
     if full:

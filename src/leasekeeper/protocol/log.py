@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from leasekeeper.protocol.context import Context
+    from leasekeeper.protocol.delay import Delay
     from leasekeeper.protocol.guarded import Ownership
     from leasekeeper.protocol.head import Head
     from leasekeeper.protocol.keys import Epoch
@@ -55,7 +56,8 @@ class Entry:
 
     ``puts`` gives, for the record's number, the further puts; ``expects`` names the keys that they write and the revisions of
     their last change (0: not there); ``change`` is what becomes of the head. An ``intent`` is refused where a halt covers the
-    run. ``until`` is when nobody wants it any more; None: as long as authority can come back.
+    run. ``until`` is when nobody wants it any more; None: as long as authority can come back. ``since_s`` is when somebody began
+    to want it, and ``delay`` what was told of its not being written yet.
     """
 
     draft: Draft
@@ -65,6 +67,8 @@ class Entry:
     intent: bool = False
     size: int = 0
     until: float | None = None
+    since_s: float = 0.0
+    delay: Delay | None = None
     bell: Signal | None = None
     appended: Appended | None = None
     error: BaseException | None = None
@@ -108,6 +112,10 @@ class Line(Protocol):
 
     def ring(self, entry: Entry) -> None:
         """Set it."""
+        ...
+
+    def delayed(self, delay: Delay) -> None:
+        """Tell whoever listens, later and elsewhere, of a record that cannot be written for now, or that it is over."""
         ...
 
 

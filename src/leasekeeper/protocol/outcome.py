@@ -188,7 +188,7 @@ def error_text(error: BaseException) -> dict[str, str]:
 # ---------------------------------------------------------------- large results
 
 
-def store(life: Incarnation, told: Told, beside: int) -> Conduct[None]:
+def store(life: Incarnation, step: str, told: Told, beside: int) -> Conduct[None]:
     """Put a large result where its record will say it is; nothing for one that stands in it, with ``beside`` bytes more."""
     if told.text is None or told.inline(beside):
         return
@@ -196,16 +196,16 @@ def store(life: Incarnation, told: Told, beside: int) -> Conduct[None]:
     if blobs is not None:
         yield Invoke(lambda: blobs.put(told.digest, text), "store")
     else:
-        yield Talk(_put_pieces(life.log, told.digest, text), "pieces")
+        yield Talk(_put_pieces(life.log, step, told.digest, text), "pieces")
 
 
-def _put_pieces(log: Log, name: str, text: bytes) -> Plan[None]:
+def _put_pieces(log: Log, step: str, name: str, text: bytes) -> Plan[None]:
     """Under the fence, one piece a transaction; the same pieces again change nothing."""
     own = m.created_at(log.mine.key, log.mine.create_revision)
     for index, start in enumerate(range(0, len(text), PIECE)):
         put = m.put(log.keys.blob(name, index), text[start : start + PIECE])
         request = pb.TxnRequest(compare=(own,), success=(put,))
-        reply = yield from patiently(log, request)
+        reply = yield from patiently(log, request, "outcome", step)
         if not reply.succeeded:
             raise Fenced(log.run)
 

@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from leasekeeper.canonical import TooMuch, canonical
@@ -33,13 +34,14 @@ from leasekeeper.runs.spool import Spool
 from leasekeeper.runtime.appending import Queue
 from leasekeeper.runtime.conduct import nowhere
 from leasekeeper.runtime.core import observers
-from leasekeeper.runtime.events import AlertGiven, RunEnded, RunOpened, RunQuarantined, StepPassed
+from leasekeeper.runtime.events import AlertGiven, RecordDelayed, RunEnded, RunOpened, RunQuarantined, StepPassed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leasekeeper.protocol.checkpoint import Change
     from leasekeeper.protocol.conduct import Alarm
+    from leasekeeper.protocol.delay import Delay
     from leasekeeper.protocol.pointer import Pointer
     from leasekeeper.runs.effect import Effect
     from leasekeeper.runs.options import RunOptions
@@ -311,7 +313,7 @@ def entering(lease: Held, options: RunOptions, make: Callable[[Incarnation], Any
         keys,
         mine,
         begun,
-        line=Queue(),
+        line=Queue(partial(_delayed, lease, options.name.text)),
         alive=lambda: not lease.state.final,
         until=core.now() + OPEN_S,
     )
@@ -323,6 +325,15 @@ def entering(lease: Held, options: RunOptions, make: Callable[[Incarnation], Any
     yield from entered(life)
     run._tell_opened()
     return run
+
+
+def _delayed(lease: Held, run: str, delay: Delay) -> None:
+    """Tell later and elsewhere: whoever adds to the run waits for the one that is here, and an observer may be slow."""
+    if observers:
+        core = lease._core
+        why = str(core.engine.public(delay.fault))
+        told = RecordDelayed(run, delay.step, delay.kind, delay.how, delay.in_a_row, delay.waited_s, why, lease.claim)
+        core.observe_soon(told)
 
 
 def _marks(options: RunOptions, gen: int) -> dict[int, str]:

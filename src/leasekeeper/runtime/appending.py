@@ -7,18 +7,29 @@ from typing import TYPE_CHECKING
 from leasekeeper.runtime.signals import Flag
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leasekeeper.protocol.delay import Delay
     from leasekeeper.protocol.log import Entry
     from leasekeeper.protocol.plan import Signal
 
 __all__ = ["Queue"]
 
 
+def _nobody(delay: Delay) -> None:
+    """Nobody listens."""
+
+
 class Queue:
-    """A `leasekeeper.protocol.log.Line`. Bounded by those who wait: each is a thread or a task."""
+    """A `leasekeeper.protocol.log.Line`. Bounded by those who wait: each is a thread or a task.
 
-    __slots__ = ("_leader", "_waiting")
+    ``tell`` hears of records that cannot be written for now. It must return at once: whoever leads calls it.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_leader", "_tell", "_waiting")
+
+    def __init__(self, tell: Callable[[Delay], None] = _nobody) -> None:
+        self._tell = tell
         # Dicts, since to look for a key of theirs and to put it in is one step.
         self._waiting: dict[Entry, None] = {}
         self._leader: dict[None, Entry] = {}
@@ -58,3 +69,7 @@ class Queue:
         bell = entry.bell
         if isinstance(bell, Flag):
             bell.set()
+
+    def delayed(self, delay: Delay) -> None:
+        """Tell of a record that cannot be written for now, or that it is over."""
+        self._tell(delay)

@@ -23,6 +23,7 @@ __all__ = [
     "Dropped",
     "Event",
     "Observer",
+    "RecordDelayed",
     "Released",
     "RunEnded",
     "RunOpened",
@@ -179,7 +180,26 @@ class AlertGiven:
     passed_on: bool
 
 
+@dataclass(frozen=True, slots=True)
+class RecordDelayed:
+    """A record of a run cannot be written for now, and waits; its program waits with it.
+
+    ``record`` is its kind (``outcome``, ``finished`` …), ``step`` its step, or "". ``how``: ``waits`` (trying has come to
+    nothing ``in_a_row`` times, for ``waited_s`` in all, the last time because of ``why``; it is tried again as long as the
+    run's claim can stand), and then once ``recorded`` or ``given_up`` (nobody waits for it any more; its call raises the reason).
+    """
+
+    run: str
+    step: str
+    record: str
+    how: Literal["waits", "recorded", "given_up"]
+    in_a_row: int
+    waited_s: float
+    why: str
+    claim: str
+
+
 OfLeases = Acquired | AcquireFailed | Released | StateChanged | BeatMissed | Dropped | CleanupFailed
-OfRuns = StepPassed | RunOpened | RunEnded | RunQuarantined | AlertGiven
+OfRuns = StepPassed | RunOpened | RunEnded | RunQuarantined | AlertGiven | RecordDelayed
 Event = OfLeases | OfRuns
 Observer = Callable[[Event], object]
