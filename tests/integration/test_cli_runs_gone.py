@@ -115,10 +115,10 @@ def test_as_json(cli: Any, keeper: Keeper, hands: Hands, file: Path, anchor: Fil
 
 def test_what_is_no_run_that_is_gone(cli: Any, keeper: Keeper, hands: Hands, file: Path, anchor: FileAnchor) -> None:
     """A21: No such run, pieces of one, and one that is there: each is one line, and no anchor forgets anything."""
+    anchor.remember("order/other", 1, 3, "ab" * 32, 0)
     unknown = accept(cli, file)
     assert (unknown.code, unknown.out, unknown.err.count("\n")) == (2, "", 1)
     assert "expected a run that was begun" in unknown.err
-    assert not file.exists()
     finished(keeper, anchors=[anchor])
     before = file.read_bytes()
     erase(hands, "step/step-0")

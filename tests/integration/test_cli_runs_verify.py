@@ -218,9 +218,10 @@ def test_a_tail_cut_off_with_its_head(
     hands.set_back(seq, olds[0])
     alone = cli("runs", "verify", RUN, "--keys", keys, "-o", "json").json
     assert (alone["bad"], alone["verified"]) == (None, seq)
-    for words in (("--anchor", heads_file(anchor)), ("--export", out)):
+    for words, by in ((("--anchor", heads_file(anchor)), "an anchor"), (("--export", out), "the earlier export")):
         done = cli("runs", "verify", RUN, "--keys", keys, *words, "-o", "json")
         assert (done.code, done.json["kind"], done.json["bad"], done.json["attested"]) == (1, "truncated", seq + 1, seq)
+        assert f": {by} knows record " in done.json["why"]
 
 
 def test_another_history_of_good_hashes(cli: Any, keeper: Keeper, hands: Hands, tmp_path: Path) -> None:

@@ -83,6 +83,7 @@ def test_anchors_that_say_nothing_of_it_or_are_damaged(
     file.write_text(file.read_text().replace('"seq":3', '"seq":4', 1))
     refused = cli("runs", "verify", RUN, "--anchor", str(file))
     assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
+    assert f"{file}, anchor line 1: is not as it was written: find out by whom" in refused.err
     other = str(tmp_path / "o2.jsonl")
     assert cli("runs", "export", "order/o-2", "--out", other).code == 0
     foreign = cli("runs", "verify", RUN, "--export", other)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from leasekeeper import Keeper
+from leasekeeper import Keeper, NotSerialisable
+from leasekeeper.runs.anchor import FileAnchor
+from tests.raw import RawEtcd
 from tests.told_runs import fine, finished, in_doubt, signer
 
 # ---------------------------------------------------------------- resolve
@@ -50,6 +54,112 @@ def test_resolve_signs_with_the_environments_key(cli: Any, keeper: Keeper) -> No
     text = f"ed25519:k1:{'azFrMWsxazFrMWsxazFrMWsxazFrMWsxazFrMWsxazE='}"
     assert cli(*words, env={"LEASEKEEPER_SIGNING_KEY": text}).code == 0
     assert cli("runs", "show", "order/o-2", "-o", "json").json["records"][-1]["key_id"] == "k1"
+
+
+@pytest.mark.parametrize("evidence", ["WHAT YOU SAW", " TEXT ", "", "  "])
+def test_a_placeholder_is_no_evidence(cli: Any, keeper: Keeper, raw: RawEtcd, evidence: str) -> None:
+    """What shown commands have in the place of the evidence, pasted unchanged, says nothing; the same words in a sentence do."""
+    in_doubt(keeper)
+    words = ("runs", "resolve", "order/o-2", "charge", "--applied", "--evidence")
+    revision = raw.revision()
+    refused = cli(*words, evidence)
+    assert (refused.code, refused.out, raw.revision()) == (2, "", revision)
+    assert "--evidence" in refused.err
+    assert cli(*words, f"{evidence}: the bank's list").code == 0
+
+
+def test_a_step_that_is_done_takes_a_result_that_was_said(cli: Any, keeper: Keeper) -> None:
+    """Where the result is for good, null is not taken for said: the command asks for it, and null may be it."""
+    with pytest.raises(NotSerialisable), keeper.run("order", id="o-1", ttl=5) as run:
+        run.do("charge", object)
+    words = ("runs", "resolve", "order/o-1", "charge", "--applied", "--evidence", "looked")
+    refused = cli(*words)
+    assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
+    assert "say what it returns from now on (--result JSON" in refused.err
+    assert cli(*words, "--result", "null").code == 0
+    with keeper.run("order", id="o-1", ttl=5) as run:
+        assert run.do("charge", pytest.fail) is None
+
+
+def test_a_step_that_there_is_not(cli: Any, keeper: Keeper) -> None:
+    """A mistyped step: the ones that there are, those that wait for a word first."""
+    in_doubt(keeper)
+    refused = cli("runs", "resolve", "order/o-2", "chrage", "--applied", "--evidence", "looked")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "a step that run order/o-2 has begun: 'charge' (in_doubt), 'fetch' (done)" in refused.err
+    with pytest.raises(KeyError), keeper.run("order", id="o-9", ttl=5):
+        raise KeyError
+    assert "and there is none yet" in cli("runs", "resolve", "order/o-9", "s", "--applied", "--evidence", "looked").err
+
+
+def test_a_step_under_way_waits_for_its_owner(cli: Any, keeper: Keeper) -> None:
+    """Refused while somebody owns the run: who that is, and that the process has to end; a halt is not said to help."""
+    called, go_on = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        called.set()
+        go_on.wait(30)
+
+    def owner() -> None:
+        with keeper.run("order", id="o-1", ttl=5) as run:
+            run.do("charge", slow)
+
+    thread = threading.Thread(target=owner)
+    thread.start()
+    try:
+        assert called.wait(30)
+        refused = cli("runs", "resolve", "order/o-1", "charge", "--applied", "--evidence", "looked")
+    finally:
+        go_on.set()
+        thread.join()
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "end the owner's process (who it is: leasekeeper show run/order/o-1)" in refused.err
+    assert "a halt ends nothing that was begun" in refused.err
+
+
+def test_what_is_next_once_a_word_is_recorded(cli: Any, keeper: Keeper, tmp_path: Path) -> None:
+    """A run that is put aside is not said to go on by starting it; nor one that is finished."""
+    said = ("--evidence", "looked")
+    in_doubt(keeper, restarts=1)
+    for _ in range(2):
+        _opened(keeper)
+    put_aside = cli("runs", "resolve", "order/o-2", "charge", "--applied", *said).out
+    assert "the run is put aside: lift that" in put_aside
+    assert "leasekeeper runs resolve order/o-2 --lift-quarantine --evidence TEXT" in put_aside
+    assert cli("runs", "resolve", "order/o-2", "--lift-quarantine", *said).out.endswith("; start the program again\n")
+    anchor = FileAnchor(tmp_path / "heads")
+    finished(keeper, anchors=[anchor])
+    known = anchor.last("order/o-1", 1)
+    assert known is not None
+    anchor.remember("order/o-1", 1, known.seq + 3, "ab" * 32, known.at_ms)
+    over = cli("runs", "resolve", "order/o-1", "--accept-rewind", str(tmp_path / "heads"), *said).out
+    assert over.endswith("is given up for lost; the run is finished, and stays so\n")
+
+
+def _opened(keeper: Keeper) -> None:
+    """One more life that gets nowhere."""
+    with pytest.raises(BaseException, match=r"aside|vain"), keeper.run("order", id="o-2", ttl=5, restarts=1):
+        raise RuntimeError("in vain")
+
+
+def test_an_anchors_file_must_be_one(cli: Any, keeper: Keeper, raw: RawEtcd, tmp_path: Path) -> None:
+    """No such file, an export, an empty one: each is named, by both commands, and none is made."""
+    finished(keeper)
+    export, empty, missing = (tmp_path / name for name in ("o.jsonl", "empty", "missing"))
+    assert cli("runs", "export", "order/o-1", "--out", str(export)).code == 0
+    empty.touch()
+    revision = raw.revision()
+    for file in (export, empty, missing):
+        accept = ("runs", "resolve", "order/o-1", "--accept-rewind", str(file), "--evidence", "looked")
+        for words, option in (
+            (accept, "--accept-rewind"),
+            (("runs", "verify", "order/o-1", "--anchor", str(file)), "--anchor"),
+        ):
+            refused = cli(*words)
+            assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1), refused
+            assert f"{option}='{file}'" in refused.err
+    assert not missing.exists()
+    assert raw.revision() == revision
 
 
 # ---------------------------------------------------------------- halt

@@ -131,7 +131,7 @@ def in_doubt(keeper: Keeper, anchor: FileAnchor) -> None:
 def head_of(keeper: Keeper) -> Head:
     """Where the run stands."""
     core = keeper._core
-    head = core.run(whereabouts(core.ctx, run_keys(core.ctx.keys, "order/1"), core.until())).head
+    head: Head | None = core.run(whereabouts(core.ctx, run_keys(core.ctx.keys, "order/1"), core.until())).head
     assert head is not None
     return head
 

@@ -6,6 +6,7 @@ may have no owner; it compares head and step, so it decides what it has seen, or
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from leasekeeper.protocol.plan import TXN, Fault, Kind, Plan, persist
 from leasekeeper.protocol.pointer import Pointer, read_pointer
 from leasekeeper.protocol.prune import pruned_up_to
 from leasekeeper.protocol.receipt import Draft, Writer, digest, json_of, read_receipt, text_of
+from leasekeeper.protocol.steps import step_page
 from leasekeeper.run_errors import RunPruned, SigningKeyMissing
 
 if TYPE_CHECKING:
@@ -37,12 +39,15 @@ __all__ = ["Word", "resolve"]
 
 TRIES_MAX = 10
 OPEN_TO_WORD = ("in_doubt", "intent", "conflict")
+# Steps named to somebody who asks for one that there is not.
+SHOWN_MAX = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
     """What an operator says. ``evidence`` and ``result`` are canonical JSON.
 
+    ``result_said`` False: nothing was said of a result, and null stands for it; not enough for a step that is done already.
     ``step`` None: a quarantined run may be tried again; or, with ``rewound``, a run goes on from where it is, although somebody
     outside of etcd remembers these later records (or others), by number and hash: they are given up for lost.
     """
@@ -51,6 +56,7 @@ class Word:
     applied: bool
     evidence: bytes
     result: bytes = b"null"
+    result_said: bool = True
     signer: SigningKey | None = None
     rewound: tuple[tuple[int, str], ...] = ()
 
@@ -81,6 +87,8 @@ def resolve(ctx: Context, keys: RunKeys, word: Word, until: float) -> Plan[Recei
         if word.applied and seen.pointer.state == "done":
             seen = replace(seen, bare=(yield from _bare(ctx, keys, seen.pointer.outcome, until)))
         _check(keys, word, seen)
+        if word.step is not None and not seen.pointer.mod_revision:
+            raise (yield from _unknown_step(ctx, keys, word.step, until))
         receipt = yield from _say(ctx, keys, word, seen, identity, until)
         if receipt is not None:
             return receipt
@@ -140,9 +148,23 @@ def _check(keys: RunKeys, word: Word, seen: _Seen) -> None:
             raise Misuse(f"run {keys.name} is {seen.head.status}, not quarantined: there is nothing to lift")
         return
     if not seen.pointer.mod_revision:
-        raise ConfigError(field="step", value=word.step, expected=f"a step that run {keys.name} has begun")
+        return  # which there are instead, etcd has to be asked
+    if seen.bare and not word.result_said:
+        raise Misuse(
+            f"step {word.step!r} of run {keys.name} is done, and its result is not there: say what it returns from now on"
+            " (--result JSON; null, if nothing); that is for good"
+        )
     if seen.pointer.state not in OPEN_TO_WORD and not seen.bare:
         raise Misuse(f"step {word.step!r} of run {keys.name} is {seen.pointer.state}: there is nothing to resolve")
+
+
+def _unknown_step(ctx: Context, keys: RunKeys, step: str, until: float) -> Plan[ConfigError]:
+    """That a run has no such step, and which it has."""
+    found, _ = yield from step_page(ctx, keys, None, until)
+    names = [f"{view.key!r} ({view.state})" for view in sorted(found, key=lambda view: view.state not in OPEN_TO_WORD)]
+    more = [f"and {len(names) - SHOWN_MAX} more"] if len(names) > SHOWN_MAX else []
+    known = f": {', '.join((*names[:SHOWN_MAX], *more))}" if names else ", and there is none yet"
+    return ConfigError(field="step", value=step, expected=f"a step that run {keys.name} has begun{known}")
 
 
 def _say(
@@ -185,8 +207,9 @@ def _say(
     same_head = [kv.mod_revision for kv in m.range_kvs(reply, 1)] == [seen.head_revision]
     if same_head and seen.pointer.state == "intent" and m.range_kvs(reply, 2):
         raise Misuse(
-            f"run {keys.name} has an owner, and step {word.step!r} may be under way: wait until it is in doubt, or halt the"
-            " run and let its owner go"
+            f"run {keys.name} has an owner, and step {word.step!r} may be under way: wait until it has ended or is in doubt,"
+            f" or end the owner's process (who it is: leasekeeper show {shlex.quote(keys.name.lease)}) and say it again once"
+            " the lease is free; a halt ends nothing that was begun"
         )
     return None
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from leasekeeper.errors import ConfigError, Unavailable
 from leasekeeper.run_errors import AnchorSkewed, CorruptState, RunRewound
-from leasekeeper.runs.anchored import FIRST, Anchored, Line, check_anchored, read_line, write_line
+from leasekeeper.runs.anchored import FIRST, Anchored, Line, changed, check_anchored, read_line, write_line
 from leasekeeper.runs.durable import flush, flush_directory
 from leasekeeper.runs.within import Within
 
@@ -204,17 +204,17 @@ class FileAnchor:
             if line is None:
                 continue
             if follower is not None and line.sum != follower:
-                raise CorruptState(where=self._place(at), why="a line after it was added, removed or moved")
+                raise changed(self._place(at), "a line after it was added, removed or moved")
             follower = line.prev
             yield line
         if follower not in (None, FIRST):
-            raise CorruptState(where=self._place(0), why="lines are missing before the first one")
+            raise changed(self._place(0), "lines are missing before the first one")
 
     def _line(self, raw: bytes, at: int) -> Line | None:
         try:
             return read_line(raw)
         except CorruptState as error:
-            raise CorruptState(where=self._place(at), why=error.why) from None
+            raise changed(self._place(at), error.why) from None
 
     def _place(self, at: int) -> str:
         return f"anchor {self._path}, line at byte {at}"
@@ -272,7 +272,7 @@ class FileAnchor:
             if flags & os.O_CREAT:
                 raise
             if self._seen:
-                raise CorruptState(where=f"anchor {self._path}", why="is gone") from None
+                raise changed(f"anchor {self._path}", "is gone") from None
             return None
         try:
             self._check(os.fstat(fd), writing=flags != os.O_RDONLY)
@@ -310,7 +310,7 @@ class FileAnchor:
         try:
             there = os.stat(self._path)
         except FileNotFoundError:
-            raise CorruptState(where=f"anchor {self._path}", why="is gone") from None
+            raise changed(f"anchor {self._path}", "is gone") from None
         return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
 
     def _skewed(self, head: Anchored, why: str, known: str = "") -> AnchorSkewed:
@@ -330,7 +330,7 @@ def _backwards(fd: int, size: int, path: Path) -> Iterator[tuple[int, bytes]]:
     while at > 0:
         block = os.pread(fd, min(BLOCK, at), max(0, at - BLOCK))
         if not block:
-            raise CorruptState(where=f"anchor {path}", why="was cut while it was read")
+            raise changed(f"anchor {path}", "was cut while it was read")
         at -= len(block)
         first, *lines = (block + rest).split(b"\n")
         place = at + len(block) + len(rest)
@@ -340,7 +340,7 @@ def _backwards(fd: int, size: int, path: Path) -> Iterator[tuple[int, bytes]]:
             place -= 1
         rest = first
         if len(rest) > BLOCK:
-            raise CorruptState(where=f"anchor {path}, line at byte {at}", why="is longer than any line")
+            raise changed(f"anchor {path}, line at byte {at}", "is longer than any line")
     yield 0, rest
 
 

@@ -34,6 +34,7 @@ __all__ = [
     "Anchored",
     "Line",
     "anchored_in",
+    "changed",
     "check_anchored",
     "parse_line",
     "read_line",
@@ -103,13 +104,18 @@ class Line:
             if type(read["v"]) is int and read["v"] > VERSION:
                 raise SchemaTooNew(schema="anchor line", version=read["v"], reads=VERSION, where="anchor line")
             if type(read["v"]) is not int or read["v"] != VERSION:
-                raise CorruptState(where="anchor line", why=f"is of format {read['v']!r}; this program reads {VERSION}")
+                raise changed("anchor line", f"is of format {read['v']!r}; this program reads {VERSION}")
             found = Anchored(read["run"], read["gen"], read["seq"], read["hash"], read["at"], read.get("back", False))
             found = replace(found, why=read.get("why", ""))
             check_anchored(found)
         except (ValueError, KeyError, TypeError, ConfigError) as error:
-            raise CorruptState(where="anchor line", why=f"cannot be read: {type(error).__name__}") from error
+            raise changed("anchor line", f"cannot be read: {type(error).__name__}") from error
         return found
+
+
+def changed(where: str, why: str) -> CorruptState:
+    """That an anchor's file, or a log of its messages, cannot be trusted: what to do about it is not what it is in etcd."""
+    return CorruptState(f"{where}: {why}: find out by whom, and put back a copy that is whole", where=where, why=why)
 
 
 def check_anchored(anchored: Anchored) -> None:
@@ -183,7 +189,7 @@ def read_line(line: bytes) -> Line | None:
     body, told = line[: tail.start()], tail[1].decode()
     prev = _PREV.search(body)
     if _sum(body) != told or prev is None:
-        raise CorruptState(where="anchor line", why="is not as it was written")
+        raise changed("anchor line", "is not as it was written")
     return Line(prev[1].decode(), told, body)
 
 
@@ -216,11 +222,11 @@ def anchored_in(lines: Iterable[str | bytes]) -> Iterator[Anchored]:
             if line is None:
                 continue
             if line.prev not in ("", FIRST, before):
-                raise CorruptState(where="anchor line", why="does not follow the line before it")
+                raise changed("anchor line", "does not follow the line before it")
             before = line.sum if line.prev else before
             found = line.anchored
         except CorruptState as error:
-            raise CorruptState(where=f"anchor line {number}", why=error.why) from None
+            raise changed(f"anchor line {number}", error.why) from None
         except SchemaTooNew as error:
             where = f"anchor line {number}"
             raise SchemaTooNew(schema=error.schema, version=error.version, reads=error.reads, where=where) from None

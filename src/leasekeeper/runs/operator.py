@@ -35,6 +35,9 @@ __all__ = ["Resolved", "acarried_out", "carried_out", "resolving", "run_keys", "
 
 T = TypeVar("T")
 
+# What commands that are shown have in the place of the evidence: whoever pastes one unchanged has said nothing.
+PLACEHOLDERS = ("WHAT YOU SAW", "TEXT")
+
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
@@ -67,7 +70,8 @@ def word(
         raise ConfigError(
             field="applied", value=applied, expected="True or False with a step; None to lift a quarantine"
         )
-    if evidence in (None, "", {}, []):
+    said = evidence.strip() if isinstance(evidence, str) else evidence
+    if said in (None, "", {}, [], *PLACEHOLDERS):
         raise ConfigError(field="evidence", value=evidence, expected="what this rests on, as text or JSON")
     texts: dict[str, Any] = {
         "evidence": canonical(evidence, "evidence", big="text"),

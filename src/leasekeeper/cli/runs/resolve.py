@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,17 +12,19 @@ import click
 from leasekeeper.cli.command import lease_command
 from leasekeeper.cli.exits import DONE
 from leasekeeper.cli.output import print_json
+from leasekeeper.cli.runs.anchors import anchor_in
 from leasekeeper.cli.settings import Settings
 from leasekeeper.cli.text import one_line
 from leasekeeper.cli.values import run_argument
-from leasekeeper.errors import ConfigError
+from leasekeeper.errors import ConfigError, LeasekeeperError
 from leasekeeper.protocol.run_keys import RunKeys
-from leasekeeper.runs.anchor import FileAnchor
-from leasekeeper.runs.operator import Resolved, carried_out, resolving, word
+from leasekeeper.protocol.whereabouts import whereabouts
+from leasekeeper.runs.operator import PLACEHOLDERS, Resolved, carried_out, resolving, word
 from leasekeeper.runs.signer import signer_from_env
 
 if TYPE_CHECKING:
     from leasekeeper.protocol.run_keys import RunName
+    from leasekeeper.runtime.core import Core
 
 OF_THE_RUN = (
     "--lift-quarantine and --accept-rewind are about the whole run: say them without STEP, --applied or --not-applied"
@@ -44,7 +48,11 @@ OF_THE_RUN = (
     " be repeated.",
 )
 @click.option("--evidence", required=True, metavar="TEXT", help="What you saw, and where; it is recorded.")
-@click.option("--result", metavar="JSON", help="With --applied: what the step returns from now on; default null.")
+@click.option(
+    "--result",
+    metavar="JSON",
+    help="With --applied: what the step returns from now on; default null, unless it is done already without a result.",
+)
 def command(
     settings: Settings,
     run: RunName,
@@ -64,19 +72,20 @@ def command(
     """
     applied = _applied(yes=yes, no=no)
     _check(step, applied, result, of_run=lift_quarantine + bool(files))
-    if not evidence.strip():
+    if evidence.strip() in ("", *PLACEHOLDERS):
         raise ConfigError(field="--evidence", value=evidence, expected="what you saw, and where")
     said = word(step, applied=applied, evidence=evidence, result=_result(result), signer=signer_from_env())
-    anchors = [FileAnchor(file) for file in files]
+    said = replace(said, result_said=result is not None)
+    anchors = [anchor_in(file, "--accept-rewind") for file in files]
     with settings.keeper() as keeper:
-        core = keeper._core
-        conduct = resolving(core, RunKeys(core.ctx.keys, run), said, anchors, timeout_s=settings.ask_s)
-        done = carried_out(core, conduct)
+        core, keys = keeper._core, RunKeys(keeper._core.ctx.keys, run)
+        done = carried_out(core, resolving(core, keys, said, anchors, timeout_s=settings.ask_s))
+        next_ = "" if settings.as_json or done.receipt is None else _next(core, keys, settings.ask_s)
     if settings.as_json:
         record = (done.receipt.seq, done.receipt.hash) if done.receipt is not None else (0, None)
         print_json({"run": run.text, "step": step, "applied": applied, "seq": record[0], "hash": record[1]})
     else:
-        click.echo(one_line(_sentence(run, step, applied, done)))
+        click.echo(one_line(_sentence(run, step, applied, done, next_)))
     return DONE
 
 
@@ -107,14 +116,33 @@ def _result(text: str | None) -> Any:
         raise ConfigError(field="--result", value=text, expected="JSON, such as '{\"id\": 7}' or null") from None
 
 
-def _sentence(run: RunName, step: str | None, applied: bool | None, done: Resolved) -> str:
+def _sentence(run: RunName, step: str | None, applied: bool | None, done: Resolved, next_: str) -> str:
     if done.receipt is None:
         return (
             f"{run.text} is not in etcd, and what was remembered of it, up to record {done.given_up}, is given up for lost:"
             " begin it again with its input; its steps get the idempotency keys that they had, if the namespace's identity is"
             " that of then"
         )
-    return f"record {done.receipt.seq} of {run.text}: {_recorded(step, applied, done)}; start the program again"
+    return f"record {done.receipt.seq} of {run.text}: {_recorded(step, applied, done)}; {next_}"
+
+
+def _next(core: Core, keys: RunKeys, ask_s: float) -> str:
+    """What is to be done now that the word is recorded."""
+    try:
+        head = core.run(whereabouts(core.ctx, keys, core.until(ask_s))).head
+    except LeasekeeperError:
+        head = None  # the word is recorded all the same
+    match head.status if head is not None else "running":
+        case "quarantined":
+            lift = f"leasekeeper runs resolve {shlex.quote(keys.name.text)} --lift-quarantine --evidence TEXT"
+            return f"the run is put aside: lift that once what ended its lives is mended ({lift}), then start the program again"
+        case "in_doubt" if head is not None:
+            steps = ", ".join(map(repr, head.doubts))
+            return f"say the same of what is in doubt still, {steps}, then start the program again"
+        case "finished":
+            return "the run is finished, and stays so"
+        case _:
+            return "start the program again"
 
 
 def _recorded(step: str | None, applied: bool | None, done: Resolved) -> str:

@@ -11,6 +11,7 @@ import click
 from leasekeeper.cli.command import lease_command
 from leasekeeper.cli.exits import DONE, NEGATIVE
 from leasekeeper.cli.output import print_json, print_lines, styled
+from leasekeeper.cli.runs.anchors import remembered_in
 from leasekeeper.cli.runs.shapes import examined_shape
 from leasekeeper.cli.runs.source import EtcdRun, FileRun, read_exported, reading, run_or_file
 from leasekeeper.cli.settings import Settings
@@ -18,7 +19,7 @@ from leasekeeper.cli.text import clip
 from leasekeeper.errors import ConfigError
 from leasekeeper.protocol.receipt import digest
 from leasekeeper.run_errors import ILLEGIBLE
-from leasekeeper.runs.anchored import anchored_in, standing
+from leasekeeper.runs.anchored import standing
 from leasekeeper.runs.examine import Examined, examine
 from leasekeeper.runs.export import Record, read_export, verify_export
 from leasekeeper.runs.signer import verifying_ring
@@ -78,11 +79,21 @@ def command(
         name, examined = _file(path, ring, anchors, exports)
     else:
         name, examined = reading(settings, run, path, lambda source: _in_etcd(source, ring, anchors, exports))
+    examined = _named(examined, anchors, exports)
     if settings.as_json:
         print_json(examined_shape(name, examined))
     else:
         print_lines(_lines(name, examined, asked=bool(anchors or exports)))
     return DONE if examined.ok and examined.verdict.verified else NEGATIVE
+
+
+def _named(examined: Examined, anchors: tuple[str, ...], exports: tuple[str, ...]) -> Examined:
+    """By what a verdict goes, in the words of the options: earlier exports are looked at as anchors are."""
+    if not exports:
+        return examined
+    by = "what was given of an anchor or an earlier export" if anchors else "the earlier export"
+    why = examined.verdict.why.replace(": an anchor ", f": {by} ", 1)
+    return replace(examined, verdict=replace(examined.verdict, why=why))
 
 
 def ring_of(keys: tuple[str, ...]) -> Keyring | None:
@@ -147,8 +158,8 @@ def _gen(source: Source) -> int:
 
 
 def _anchored(file: str, source: Source) -> list[Point]:
-    with read_exported(file, "--anchor") as lines:
-        return [(one.seq, one.hash) for one in standing(anchored_in(lines), source.facts.name.text, _gen(source))]
+    lines = remembered_in(file, "--anchor")
+    return [(one.seq, one.hash) for one in standing(lines, source.facts.name.text, _gen(source))]
 
 
 def _remembered(file: str, source: Source) -> list[Point]:
