@@ -18,10 +18,11 @@ from typing import Any, get_args
 import pytest
 
 from leasekeeper.errors import ConfigError, LeaseLost, StopWork, Unavailable
-from leasekeeper.run_errors import AnchorSkewed, Conflict, Drift, InDoubt, Quarantined, RunRewound
+from leasekeeper.run_errors import AnchorSkewed, Conflict, Drift, InDoubt, Quarantined, RunHalted, RunRewound
 from leasekeeper.runs import alert as module
 from leasekeeper.runs.alert import (
     NEEDS_A_PERSON,
+    NOT_LET,
     Alert,
     AlertHook,
     AlertKind,
@@ -240,12 +241,20 @@ def test_every_kind_has_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [LeaseLost("lost"), Unavailable("away"), ValueError("x"), KeyboardInterrupt()], ids=repr
+    ("error", "code"),
+    [
+        (RunHalted(run="order/42"), NOT_LET),
+        (LeaseLost("lost"), NOT_LET),
+        (Unavailable("away"), 1),
+        (ValueError("x"), 1),
+        (KeyboardInterrupt(), 1),
+    ],
+    ids=repr,
 )
-def test_what_passes_by_itself_is_none(error: BaseException) -> None:
-    """What another attempt or another owner can mend alerts nobody, and may be started again."""
+def test_what_passes_by_itself_is_none(error: BaseException, code: int) -> None:
+    """What another attempt or another owner can mend alerts nobody, and may be started again; a halt has a code of its own."""
     assert alert_of(error) is None
-    assert exit_code(error) == 1
+    assert exit_code(error) == code
 
 
 def test_a_command_can_be_pasted() -> None:

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from leasekeeper import canonical, errors, run_errors, schema_errors
-from leasekeeper.cli.exits import NEEDS_A_PERSON, Interrupted, code_of, report
+from leasekeeper.cli.exits import LOST, NEEDS_A_PERSON, Interrupted, code_of, report
 from leasekeeper.errors import LeasekeeperError
 from leasekeeper.runs import alert
 
@@ -69,9 +69,11 @@ def test_every_error_has_its_exit_code() -> None:
 
 
 def test_what_needs_a_person_has_the_code_of_the_alerts() -> None:
-    """A14, A16: the command line and a program that uses `runs.alert` end with the same code for the same errors: 78 or none."""
+    """A14, A16: commands and programs that use `runs.alert` end alike where a person is needed, 78, or they are not let, 76."""
     for kind in concrete(LeasekeeperError):
-        assert (code_of(kind()) == NEEDS_A_PERSON) == (alert.exit_code(kind()) == alert.NEEDS_A_PERSON), kind
+        for code in (NEEDS_A_PERSON, LOST):
+            assert (code_of(kind()) == code) == (alert.exit_code(kind()) == code), kind
+    assert (alert.NEEDS_A_PERSON, alert.NOT_LET) == (NEEDS_A_PERSON, LOST)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ that the program has set. A hook is any callable that takes an `Alert`; `webhook
 
 The exit code is an alert as well. A program that ends because of one should end with `NEEDS_A_PERSON`, so that what supervises
 it knows that starting it again does not help (systemd: ``RestartPreventExitStatus=78``); `exit_code` gives it. Everything else
-that ends a program may pass by itself, or with the next owner.
+that ends a program may pass by itself, or with the next owner; a halt when it is lifted, so it has a code of its own: `NOT_LET`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from leasekeeper.runs.within import Within
 
 __all__ = [
     "NEEDS_A_PERSON",
+    "NOT_LET",
     "Alert",
     "AlertHook",
     "AlertKind",
@@ -41,6 +42,8 @@ AlertKind = Literal["in_doubt", "quarantined", "drift", "rewound", "conflict"]
 
 # EX_CONFIG of sysexits.h; no other ending of leasekeeper's has it.
 NEEDS_A_PERSON = 78
+# As the command line has it: authority was lost, or an operator has halted the run.
+NOT_LET = 76
 FAILED = 1
 # Of each text in an alert, in characters: what is told goes into one request and one line.
 FIELD_MAX = 1000
@@ -168,8 +171,13 @@ def command_for(kind: AlertKind, run: str, step: str) -> str:
 
 
 def exit_code(error: BaseException) -> int:
-    """What a program that ends because of ``error`` should end with: 78 when it needs a person, else 1, as Python's own."""
-    return FAILED if _kind_of(error) is None else NEEDS_A_PERSON
+    """What a program that ends because of ``error`` should end with.
+
+    78 when it needs a person, 76 when its authority was lost or an operator has halted the run, else 1, as Python's own.
+    """
+    if _kind_of(error) is not None:
+        return NEEDS_A_PERSON
+    return NOT_LET if isinstance(error, StopWork) else FAILED
 
 
 def _kind_of(error: BaseException) -> AlertKind | None:
