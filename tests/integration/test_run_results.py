@@ -9,6 +9,7 @@ import pytest
 
 from leasekeeper import (
     BlobMissing,
+    CorruptState,
     Drift,
     Keeper,
     Misuse,
@@ -130,13 +131,38 @@ def test_who_owns_the_run_meanwhile_gets_it_too(keeper: Keeper) -> None:
         run.do("s", made)
 
 
-def test_a_result_that_a_store_has_lost(keeper: Keeper, tmp_path: Path) -> None:
-    """A result that is in no store any more can be given anew; the run goes on."""
-    made = Effect("x" * 1_500_000)
-    with ends_with(KeyError), keeper.run("order", id="1", signer=None, blobs=DirectoryBlobs(tmp_path)) as run:
+def test_a_result_that_a_store_has_lost(keeper: Keeper, raw: RawEtcd, tmp_path: Path) -> None:
+    """A result that is in no store any more can be given anew once that was seen; one that is there stays, whatever is said."""
+    made, store = Effect("x" * 1_500_000), DirectoryBlobs(tmp_path)
+    with ends_with(KeyError), keeper.run("order", id="1", signer=None, blobs=store) as run:
         run.do("s", made)
         raise KeyError
-    keeper.resolve("order/1", "s", applied=True, evidence="the disk is gone", result="short", signer=None)
+    said: dict[str, Any] = {"applied": True, "evidence": "the disk is gone", "result": "short", "signer": None}
+    revision = raw.revision()
+    for blobs in (None, store):
+        with ends_with(Misuse, "kept outside of etcd, as "):
+            keeper.resolve("order/1", "s", blobs=blobs, **said)
+    assert raw.revision() == revision
+    for file in tmp_path.rglob("*"):
+        if file.is_file():
+            file.unlink()
+    keeper.resolve("order/1", "s", blobs=store, **said)
+    with keeper.run("order", id="1", signer=None) as run:
+        assert run.do("s", made) == "short"
+    assert len(made.calls) == 1
+
+
+@pytest.mark.parametrize("piece", [0, 3])
+def test_a_result_of_which_a_piece_is_lost(keeper: Keeper, raw: RawEtcd, namespace: str, piece: int) -> None:
+    """Pieces in etcd that are no longer whole are no result: it can be given anew."""
+    made = Effect("x" * 1_500_000)
+    with ends_with(KeyError), keeper.run("order", id="1", signer=None) as run:
+        run.do("s", made)
+        raise KeyError
+    raw.delete(raw.keys(f"leasekeeper/{namespace}/run/order/1/blob/")[piece].key)
+    with ends_with((BlobMissing, CorruptState)), keeper.run("order", id="1", signer=None) as run:
+        run.do("s", made)
+    keeper.resolve("order/1", "s", applied=True, evidence="looked", result="short", signer=None)
     with keeper.run("order", id="1", signer=None) as run:
         assert run.do("s", made) == "short"
     assert len(made.calls) == 1

@@ -14,10 +14,10 @@ from leasekeeper.errors import ConfigError, Misuse
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.head import Head, read_head
-from leasekeeper.protocol.history import record
 from leasekeeper.protocol.identity import Identity, the_identity
 from leasekeeper.protocol.keys import read_epoch
 from leasekeeper.protocol.limits import check_length
+from leasekeeper.protocol.lost_result import bare_outcome
 from leasekeeper.protocol.outcome import joined
 from leasekeeper.protocol.plan import TXN, Fault, Kind, Plan, persist
 from leasekeeper.protocol.pointer import Pointer, read_pointer
@@ -49,7 +49,8 @@ class Word:
 
     ``result_said`` False: nothing was said of a result, and null stands for it; not enough for a step that is done already.
     ``step`` None: a quarantined run may be tried again; or, with ``rewound``, a run goes on from where it is, although somebody
-    outside of etcd remembers these later records (or others), by number and hash: they are given up for lost.
+    outside of etcd remembers these later records (or others), by number and hash: they are given up for lost. ``missing`` is the
+    digest of a large result that was seen to be no longer where it is kept outside of etcd.
     """
 
     step: str | None
@@ -59,6 +60,7 @@ class Word:
     result_said: bool = True
     signer: SigningKey | None = None
     rewound: tuple[tuple[int, str], ...] = ()
+    missing: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,8 @@ def resolve(ctx: Context, keys: RunKeys, word: Word, until: float) -> Plan[Recei
     for _ in range(TRIES_MAX):
         seen = yield from _look(ctx, keys, word, until)
         if word.applied and seen.pointer.state == "done":
-            seen = replace(seen, bare=(yield from _bare(ctx, keys, seen.pointer.outcome, until)))
+            bare = yield from bare_outcome(ctx, keys, seen.pointer.outcome, word.missing, until)
+            seen = replace(seen, bare=bare)
         _check(keys, word, seen)
         if word.step is not None and not seen.pointer.mod_revision:
             raise (yield from _unknown_step(ctx, keys, word.step, until))
@@ -113,21 +116,6 @@ def _look(ctx: Context, keys: RunKeys, word: Word, until: float) -> Plan[_Seen]:
         epoch=read_epoch(m.range_kvs(reply, 1)),
         tomb_revision=tombs[0].mod_revision if tombs else 0,
     )
-
-
-def _bare(ctx: Context, keys: RunKeys, outcome: int, until: float) -> Plan[int]:
-    """The number of an outcome whose result could not be recorded, or is not in etcd: whoever asks for the step is stuck. Or 0.
-
-    A record never changes, and the step's key, which names it, is compared when the word is written.
-    """
-    data = (yield from record(ctx, keys, outcome, until)).data
-    if isinstance(data.get("refused"), dict):
-        return outcome
-    if not isinstance(blob := data.get("blob"), dict):
-        return 0
-    gets = (m.get(keys.blob(str(blob.get("digest")), 0), keys_only=True),)
-    reply = yield from persist(TXN, m.read_only(gets), now=ctx.now, until=until, strict=True)
-    return 0 if m.range_kvs(reply, 0) else outcome
 
 
 def _other_key(run: str, key_id: str, given: str) -> SigningKeyMissing:

@@ -167,7 +167,11 @@ class RunKeys:
 
     def blob(self, digest: str, piece: int) -> bytes:
         """One piece of a large value."""
-        return f"{self.root}blob/{digest}/{piece:04d}".encode()
+        return self.blobs(digest) + b"%04d" % piece
+
+    def blobs(self, digest: str) -> bytes:
+        """Before all pieces of one large value."""
+        return f"{self.root}blob/{digest}/".encode()
 
 
 def seq_of(key: bytes) -> int:

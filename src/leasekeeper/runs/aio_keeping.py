@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack  # for type checkers alone, which all know it; Python has it from 3.11 on
 
     from leasekeeper.aio import AsyncKeeper
+    from leasekeeper.protocol.incarnation import Blobs
     from leasekeeper.protocol.prune import Pruned
     from leasekeeper.run_records import Receipt
     from leasekeeper.runs.aio import AsyncRun, AsyncRunning
@@ -105,6 +106,7 @@ class AsyncKeepsRuns:
         evidence: object,
         result: object = None,
         signer: SigningKey | Literal["env"] | None = "env",
+        blobs: Blobs | None = None,
     ) -> Receipt: ...
 
     @overload
@@ -129,6 +131,7 @@ class AsyncKeepsRuns:
         evidence: object,
         result: object = None,
         signer: SigningKey | Literal["env"] | None = "env",
+        blobs: Blobs | None = None,
         accept_rewind: Sequence[Anchor] = (),
     ) -> Receipt | None:
         """Say, as an operator, that a step in doubt was applied, or that it was not; see `Keeper.resolve`."""
@@ -137,7 +140,9 @@ class AsyncKeepsRuns:
         core = self._core
         keys = run_keys(core.ctx.keys, run)
         said = word(step, applied=applied, evidence=evidence, result=result, signer=signer)
-        return (await acarried_out(core, resolving(core, keys, said, accept_rewind), self._passing)).receipt
+        return (
+            await acarried_out(core, resolving(core, keys, said, accept_rewind, blobs=blobs), self._passing)
+        ).receipt
 
     async def prune(self, run: str, *, exported: str | os.PathLike[str]) -> Pruned:
         """Remove a finished run from etcd, once it is certain that it was exported; see `Keeper.prune`."""

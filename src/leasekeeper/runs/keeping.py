@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack  # for type checkers alone, which all know it; Python has it from 3.11 on
 
     from leasekeeper.keeper import Keeper
+    from leasekeeper.protocol.incarnation import Blobs
     from leasekeeper.protocol.prune import Pruned
     from leasekeeper.run_records import Receipt
     from leasekeeper.runs.anchor import Anchor
@@ -141,6 +142,7 @@ class KeepsRuns:
         evidence: object,
         result: object = None,
         signer: SigningKey | Literal["env"] | None = "env",
+        blobs: Blobs | None = None,
     ) -> Receipt: ...
 
     @overload
@@ -165,13 +167,16 @@ class KeepsRuns:
         evidence: object,
         result: object = None,
         signer: SigningKey | Literal["env"] | None = "env",
+        blobs: Blobs | None = None,
         accept_rewind: Sequence[Anchor] = (),
     ) -> Receipt | None:
         """Say, as an operator, that a step in doubt was applied, or that it was not: the record of it.
 
         None, with ``accept_rewind`` alone: there is no run in etcd to record it in; the anchors keep the word.
 
-        Applied: the step is done, with ``result``. Not applied: it will be called again, with the same idempotency key.
+        Applied: the step is done, with ``result``. Not applied: it will be called again, with the same idempotency key. A step
+        that is done, and whose result could not be recorded or is lost, is given one by ``applied=True``; what is there
+        stays.
 
         Args:
             run: ``workflow/id``.
@@ -180,6 +185,7 @@ class KeepsRuns:
             evidence: what this rests on: text or JSON.
             result: JSON, what the step returns from now on; with ``applied=True``.
             signer: the key with which the run's records are signed; default: the environment's.
+            blobs: where the step's large result was kept outside of etcd: seen to be lost there, it is replaced by ``result``.
             accept_rewind: anchors that remember more of the run than etcd has, since that was set back: what they remember
                 beyond is given up for lost, and the run may go on. Look first what of it was applied: steps that were begun
                 in what is lost will be begun again. Where nothing at all of the run is in etcd, nothing is written there, and the
@@ -199,7 +205,7 @@ class KeepsRuns:
         core = self._core
         keys = run_keys(core.ctx.keys, run)
         said = word(step, applied=applied, evidence=evidence, result=result, signer=signer)
-        return carried_out(core, resolving(core, keys, said, accept_rewind), self._passing).receipt
+        return carried_out(core, resolving(core, keys, said, accept_rewind, blobs=blobs), self._passing).receipt
 
     def prune(self, run: str, *, exported: str | os.PathLike[str]) -> Pruned:
         """Remove a finished run from etcd, once it is certain that it was exported; a tombstone keeps its id.

@@ -11,11 +11,13 @@ from leasekeeper.errors import ConfigError, Misuse
 from leasekeeper.protocol.conduct import Conduct, Invoke, Talk
 from leasekeeper.protocol.keys import check_name
 from leasekeeper.protocol.limits import check_inline
+from leasekeeper.protocol.lost_result import named_blob
 from leasekeeper.protocol.outcome import RESULT_INLINE_MAX
-from leasekeeper.protocol.receipt import FIRST_PREV
+from leasekeeper.protocol.receipt import FIRST_PREV, digest
 from leasekeeper.protocol.resolve import Word, resolve
 from leasekeeper.protocol.run_keys import RunKeys, parse_run
 from leasekeeper.protocol.whereabouts import Whereabouts, beyond, whereabouts
+from leasekeeper.run_errors import BlobMissing, CorruptState
 from leasekeeper.runs.signer import signer_from_env
 from leasekeeper.runtime.aio import aside
 from leasekeeper.runtime.conduct import nowhere
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Literal
 
+    from leasekeeper.protocol.incarnation import Blobs
     from leasekeeper.protocol.keys import Keys
     from leasekeeper.run_records import Receipt
     from leasekeeper.runs.anchor import Anchor
@@ -87,14 +90,25 @@ def word(
 
 
 def resolving(
-    core: Core, keys: RunKeys, said: Word, anchors: Sequence[Anchor] = (), *, timeout_s: float | None = None
+    core: Core,
+    keys: RunKeys,
+    said: Word,
+    anchors: Sequence[Anchor] = (),
+    *,
+    blobs: Blobs | None = None,
+    timeout_s: float | None = None,
 ) -> Conduct[Resolved]:
     """Put an operator's word into a run's records, and what anchors remember beyond them at an end.
 
     Nothing is written where etcd has all that they remember: then there is nothing to accept, and the run stays as it is. A run
     of which etcd has nothing takes no word: where an anchor remembers it, the anchors alone are told, and only once it is
-    certain that nothing of it is there.
+    certain that nothing of it is there. In ``blobs`` it is looked whether a step's large result is lost.
     """
+    if blobs is not None and said.step is not None:
+        step = said.step
+        name = yield Talk(named_blob(core.ctx, keys, step, core.until(timeout_s)), "look")
+        if name and (yield Invoke(lambda: _is_missing(blobs, name), "load")):
+            said = replace(said, missing=name)
     if not anchors:
         return Resolved((yield Talk(resolve(core.ctx, keys, said, core.until(timeout_s)), "resolve")))
     if said.step is not None:
@@ -112,6 +126,14 @@ def resolving(
     receipt = yield Talk(resolve(core.ctx, keys, said, core.until(timeout_s)), "resolve")
     yield Invoke(lambda: _accepted(anchors, receipt, _why(said)), "anchor")
     return Resolved(receipt, lost[-1][0])
+
+
+def _is_missing(blobs: Blobs, name: str) -> bool:
+    """Whether a large value is not in its store any more, or not what it was."""
+    try:
+        return digest(blobs.get(name)) != name
+    except (BlobMissing, CorruptState):
+        return True
 
 
 def _giving_up(

@@ -19,6 +19,7 @@ from leasekeeper.cli.values import run_argument
 from leasekeeper.errors import ConfigError, LeasekeeperError
 from leasekeeper.protocol.run_keys import RunKeys
 from leasekeeper.protocol.whereabouts import whereabouts
+from leasekeeper.runs.blobs import DirectoryBlobs
 from leasekeeper.runs.operator import PLACEHOLDERS, Resolved, carried_out, resolving, word
 from leasekeeper.runs.signer import signer_from_env
 
@@ -47,6 +48,12 @@ OF_THE_RUN = (
     help="An anchor's file that remembers more of the run than etcd has, or a run that is gone: that is given up for lost. May"
     " be repeated.",
 )
+@click.option(
+    "--blobs",
+    "directory",
+    metavar="DIR",
+    help="With --result: where STEP's large result was kept outside of etcd; given anew if it is lost there.",
+)
 @click.option("--evidence", required=True, metavar="TEXT", help="What you saw, and where; it is recorded.")
 @click.option(
     "--result",
@@ -61,6 +68,7 @@ def command(
     no: bool,
     lift_quarantine: bool,
     files: tuple[str, ...],
+    directory: str | None,
     evidence: str,
     result: str | None,
 ) -> int:
@@ -77,9 +85,10 @@ def command(
     said = word(step, applied=applied, evidence=evidence, result=_result(result), signer=signer_from_env())
     said = replace(said, result_said=result is not None)
     anchors = [anchor_in(file, "--accept-rewind") for file in files]
+    blobs = DirectoryBlobs(directory) if directory is not None else None
     with settings.keeper() as keeper:
         core, keys = keeper._core, RunKeys(keeper._core.ctx.keys, run)
-        done = carried_out(core, resolving(core, keys, said, anchors, timeout_s=settings.ask_s))
+        done = carried_out(core, resolving(core, keys, said, anchors, blobs=blobs, timeout_s=settings.ask_s))
         next_ = "" if settings.as_json or done.receipt is None else _next(core, keys, settings.ask_s)
     if settings.as_json:
         record = (done.receipt.seq, done.receipt.hash) if done.receipt is not None else (0, None)
