@@ -1,7 +1,8 @@
 """The default message of an error: the first line of its class's docstring, with what is known put in its place.
 
 The words RUN, STEP, SCOPE … in it stand for attributes, and are replaced by those that are known, quoted for a shell. What stands
-in backticks is a command to be copied; `command_of` gives it to whoever else tells it, so that it is spelled once.
+in backticks is a command to be copied, each by itself; `commands_of` gives them to whoever else tells them, so that they are
+spelled once.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from leasekeeper.errors import LeasekeeperError
 
-__all__ = ["command_of", "said"]
+__all__ = ["commands_of", "damaged", "filled", "halted", "in_doubt", "key_missing", "said", "words_on_a_doubt"]
 
 # The words of a default message that stand for an attribute.
 PLACE = re.compile(r"\b[A-Z]{3,}\b")
 COMMAND = re.compile(r"`(leasekeeper [^`]+)`")
+# A key of a run, with the run's text in it.
+IN_A_RUN = re.compile(r"/run/([^/]+/[^/]+)/[^/]")
 # Whatever may break a line; blanks are part of a name.
 BREAKS = re.compile(r"[^\S ]+")
 
@@ -33,10 +36,61 @@ def said(kind: type[LeasekeeperError], message: str | None, **known: object) -> 
     return "".join(parts)
 
 
-def command_of(kind: type[LeasekeeperError], **known: object) -> str:
-    """The command that the default message of an error tells, with what is known put in its place; "" when it tells none."""
-    found = COMMAND.search((kind.__doc__ or "").partition("\n")[0])
-    return _command(found[1], _words(known)) if found else ""
+def commands_of(kind: type[LeasekeeperError], **known: object) -> tuple[str, ...]:
+    """The commands that the default message of an error tells, with what is known put in its place."""
+    return tuple(filled(found, **known) for found in COMMAND.findall((kind.__doc__ or "").partition("\n")[0]))
+
+
+def filled(command: str, **known: object) -> str:
+    """A command with what is known put in the place of the words for it, for a shell."""
+    return _command(command, _words(known))
+
+
+def words_on_a_doubt(run: str, step: str) -> tuple[str, str]:
+    """The two commands of which one ends a doubt: for a step that was applied, and for one that was not."""
+    yes, no = (f"leasekeeper runs resolve RUN STEP {word} --evidence TEXT" for word in ("--applied", "--not-applied"))
+    return filled(yes, run=run, step=step), filled(no, run=run, step=step)
+
+
+def in_doubt(run: str, step: str) -> str | None:
+    """What is said of a doubt, with commands of which each can be pasted; None where it is not known what is in doubt."""
+    if not run or not step:
+        return None
+    look, (yes, no) = filled("leasekeeper runs explain RUN", run=run), words_on_a_doubt(run, step)
+    return f"Look whether it happened, then say so: if it was applied, `{yes}`; if it was not, `{no}`; see `{look}`"
+
+
+def damaged(where: str, why: str) -> str | None:
+    """What is said of a key whose value is not what was written; None where it is not known which."""
+    if not where:
+        return None
+    run = IN_A_RUN.search(where)
+    see = f"see `{filled('leasekeeper runs verify RUN', run=run[1])}`, then " if run else ""
+    return f"{where}: {why}: {see}put back what was there, from a backup"
+
+
+def halted(run: str, step: str, scope: str, reason: str, by: str) -> str | None:
+    """Who has halted what, and why, for whoever is stopped by it; None where that is not known."""
+    if not run or not scope:
+        return None
+    one_line = [BREAKS.sub(" ", text) for text in (run, step, scope, reason, by)]
+    run, step, scope = map(shlex.quote, one_line[:3])
+    what = f"step {step} of {run} was not begun" if one_line[1] else f"{run} goes no further"
+    why = f", because: {one_line[3]}" if reason else ""
+    lift = filled("leasekeeper unhalt SCOPE", scope=one_line[2])
+    return f"{what}: {one_line[4] or 'an operator'} has halted {scope}{why}; to lift it: `{lift}`"
+
+
+def key_missing(run: str, key_id: str) -> str | None:
+    """Which key a program lacks, and the two ways to go on; None where that is not known."""
+    if not run or not key_id:
+        return None
+    key = f"key {shlex.quote(key_id)}"
+    return (
+        f"records of {run} are signed with {key}, which this program does not have: set LEASEKEEPER_SIGNING_KEY_FILE to the"
+        f" file of {key}; or, where another key signs by now, to the file of that one, and LEASEKEEPER_TRUST_FILE to a file"
+        f" with the public part of {key}"
+    )
 
 
 def _words(known: dict[str, object]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from leasekeeper.error_words import said
+from leasekeeper.error_words import damaged, halted, in_doubt, key_missing, said
 from leasekeeper.errors import ConfigError, FixIt, Misuse, OutOfSpace, StopWork, TryLater
 from leasekeeper.schema_errors import SchemaTooNew
 
@@ -57,7 +57,7 @@ class RunHalted(StopWork):
 
 
 class InDoubt(StopWork):
-    """Look whether it happened, then say so: `leasekeeper runs resolve RUN STEP --applied|--not-applied --evidence TEXT`.
+    """Look whether it happened, then say so: `leasekeeper runs explain RUN` tells what is known, and the commands.
 
     The step was begun, and no record, question or idempotency key can tell whether its effect was applied. ``seq`` is the number
     of the intent's record, ``why`` says what could not be known. The run stops here until somebody resolves it.
@@ -65,6 +65,7 @@ class InDoubt(StopWork):
 
     def __init__(
         self, message: str | None = None, *, run: str = "", step: str = "", seq: int = 0, why: str = ""
+        message = message or in_doubt(run, step)
     ) -> None:
         super().__init__(said(type(self), message, run=run, step=step))
         self.run = run
@@ -191,15 +192,13 @@ class InputChanged(FixIt):
 
 
 class CorruptState(FixIt):
-    """What is stored was damaged or changed by other hands: see `leasekeeper runs verify`, then restore it.
+    """What is stored was damaged or changed by other hands: see `leasekeeper runs verify RUN`, then put back what was there.
 
     ``where`` names the record or checkpoint, ``why`` says what is wrong with it. No default value takes its place.
     """
 
     def __init__(self, message: str | None = None, *, where: str = "", why: str = "") -> None:
-        super().__init__(
-            message or (f"{where}: {why}: see `leasekeeper runs verify`, then restore it" if where else None)
-        )
+        super().__init__(message or damaged(where, why))
         self.where = where
         self.why = why
 

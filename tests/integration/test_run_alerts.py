@@ -129,7 +129,8 @@ def test_a_doubt_is_one_line_of_the_log(keeper: Keeper, caplog: pytest.LogCaptur
     (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert line.startswith("in doubt: run order/o-1, step a, record ")
     assert "; the effect returned, and its postcondition does not hold; " in line
-    assert "leasekeeper runs resolve order/o-1 a --applied|--not-applied --evidence TEXT" in line
+    assert "to go on: leasekeeper runs explain order/o-1; if it was applied: " in line
+    assert "; if it was not: leasekeeper runs resolve order/o-1 a --not-applied --evidence TEXT" in line
     (ended,) = [
         record.getMessage() for record in caplog.records if "did not get to its end" in record.getMessage()
     ] or [""]

@@ -29,7 +29,10 @@ def test_a_result_that_is_no_json(keeper: Keeper, result: object) -> None:
     """The effect has happened, so the step is done, in every life; who asks is told why there is no result."""
     made = Effect(result)
     for _ in range(2):
-        with ends_with(NotSerialisable, match="the step is done"), keeper.run("order", id="1", signer=None) as run:
+        with (
+            ends_with(NotSerialisable, match="step 's' of order/1 is done"),
+            keeper.run("order", id="1", signer=None) as run,
+        ):
             try:
                 run.do("s", made)
             finally:
@@ -72,7 +75,10 @@ def test_a_result_that_is_too_large_for_everything(keeper: Keeper) -> None:
     """More than 8 MiB: the step is done, in every life, and who asks is told the bound."""
     made = Effect("x" * (8 * 1024 * 1024))
     for _ in range(2):
-        with ends_with(RecordTooLarge, match="the step is done"), keeper.run("order", id="1", signer=None) as run:
+        with (
+            ends_with(RecordTooLarge, match="step 's' of order/1 is done"),
+            keeper.run("order", id="1", signer=None) as run,
+        ):
             run.do("s", made)
     assert len(made.calls) == 1
 
@@ -99,7 +105,10 @@ def test_an_operator_gives_a_step_its_result(keeper: Keeper, result: object, sig
     made, after = Effect(result), Effect(2)
     for _ in range(2):
         with (
-            ends_with((NotSerialisable, RecordTooLarge), "runs resolve"),
+            ends_with(
+                (NotSerialisable, RecordTooLarge),
+                "`leasekeeper runs resolve order/1 s --applied --result JSON --evidence TEXT`",
+            ),
             keeper.run("order", id="1", signer=signer) as run,
         ):
             run.do("s", made)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import socket
 import sys
 import threading
@@ -41,7 +42,7 @@ ALERT = Alert(
     why="the reply was lost",
     seq=7,
     holder="host:12:ab",
-    command="leasekeeper runs resolve order/42 charge --applied|--not-applied --evidence TEXT",
+    command="leasekeeper runs explain order/42",
 )
 SECRETS = ("sesame", "T0P", "hunter2")
 
@@ -261,9 +262,30 @@ def test_a_command_can_be_pasted() -> None:
     """Names with blanks or quotation marks are quoted for a shell."""
     alert = alert_of(InDoubt(run="order/a b", step="it's", seq=1))
     assert alert is not None
-    assert (
-        alert.command == """leasekeeper runs resolve 'order/a b' 'it'"'"'s' --applied|--not-applied --evidence TEXT"""
-    )
+    assert alert.command == "leasekeeper runs explain 'order/a b'"
+    resolve = """leasekeeper runs resolve 'order/a b' 'it'"'"'s'"""
+    assert f"; if it was applied: {resolve} --applied --evidence TEXT; if it was not: {resolve} --not-ap" in alert.line
+
+
+@pytest.mark.parametrize(("error", "kind"), ERRORS)
+def test_no_command_needs_an_edit_of_its_options(error: BaseException, kind: str) -> None:
+    """Whatever is told as a command is one whole command: no alternatives in it that a shell takes for a pipe."""
+    alert = alert_of(error)
+    assert alert is not None
+    for command in re.findall(r"leasekeeper runs [^;`]+", f"{alert.line}; {error}; {alert.command}"):
+        assert not set(command) & set("|<>"), command
+
+
+@pytest.mark.parametrize(
+    "error", [Conflict(run="order/42", step="charge"), Drift(run="order/42", step="charge", seq=7)], ids=repr
+)
+def test_a_command_is_told_once(error: BaseException) -> None:
+    """An error whose own words have the command is not followed by it once more."""
+    alert = alert_of(error)
+    assert alert is not None
+    assert alert.command == "leasekeeper runs explain order/42"
+    assert alert.line.count(alert.command) == 1
+    assert ".;" not in alert.line
 
 
 def test_what_is_told_has_a_bound() -> None:

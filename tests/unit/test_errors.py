@@ -217,11 +217,11 @@ def test_errors_can_be_imported_from_the_package(error: LeasekeeperError) -> Non
     [
         (
             InDoubt(run="order/42", step="charge"),
-            "`leasekeeper runs resolve order/42 charge --applied|--not-applied --evidence TEXT`",
+            "if it was applied, `leasekeeper runs resolve order/42 charge --applied --evidence TEXT`; if it was not, `leasek",
         ),
         (
             InDoubt(run="order/4 2", step="it's STEP"),
-            """`leasekeeper runs resolve 'order/4 2' 'it'"'"'s STEP' --applied|""",
+            """`leasekeeper runs resolve 'order/4 2' 'it'"'"'s STEP' --not-applied --evidence TEXT`""",
         ),
         (RunHalted(run="order/42", scope="order"), "`leasekeeper unhalt order`"),
         (Quarantined(run="order/42"), "`leasekeeper runs explain order/42`"),
@@ -233,7 +233,7 @@ def test_errors_can_be_imported_from_the_package(error: LeasekeeperError) -> Non
         (Quarantined(run="-rf/42"), "`leasekeeper runs explain -- -rf/42`"),
         (
             InDoubt(run="order/42", step="-rf"),
-            "`leasekeeper runs resolve --applied|--not-applied --evidence TEXT -- order/42 -rf`",
+            "`leasekeeper runs resolve --not-applied --evidence TEXT -- order/42 -rf`",
         ),
         (
             SigningKeyMissing(run="order/42", key_id="orders-2026"),
@@ -245,7 +245,11 @@ def test_errors_can_be_imported_from_the_package(error: LeasekeeperError) -> Non
             RecordTooLarge(what="the result of charge", size=70_000, most=65_536),
             "the result of charge has 70000 bytes, 65536",
         ),
-        (CorruptState(where="ck/state", why="wrong digest"), "ck/state: wrong digest"),
+        (CorruptState(where="ck/state", why="wrong digest"), "ck/state: wrong digest: put back what was there"),
+        (
+            CorruptState(where="leasekeeper/shop/run/order/4 2/ck/state", why="wrong digest"),
+            "wrong digest: see `leasekeeper runs verify 'order/4 2'`, then put back",
+        ),
         (IllegalTransition(name="order", have="paid", wanted="new"), "Phase order cannot go from paid to new"),
     ],
     ids=lambda value: type(value).__name__,

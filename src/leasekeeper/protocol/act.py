@@ -318,7 +318,7 @@ def record_outcome(
     if refused is not None:
         raise refused
     if other is None:
-        return outcomes.returned(told)
+        return outcomes.returned(told, log.run, spec.key)
     receipt = yield Talk(outcome_of(log, spec.key, other, log.ctx.now() + READ_S), "find")
     return (yield from outcomes.value_of(life, receipt))
 

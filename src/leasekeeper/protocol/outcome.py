@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from leasekeeper.canonical import TooMuch, canonical
+from leasekeeper.error_words import filled
 from leasekeeper.errors import ConfigError
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
@@ -70,21 +71,22 @@ def encode(result: Any, step: str) -> Told:
     return Told(text, digest(text))
 
 
-def returned(told: Told) -> Any:
+def returned(told: Told, run: str, step: str) -> Any:
     """What the caller gets: decoded from the recorded bytes, as every later life does.
 
     Raises NotSerialisable or RecordTooLarge for a result that could not be recorded.
     """
     if told.text is None:
-        raise _refusal(told.refused, told.error)
+        raise _refusal(told.refused, told.error, run, step)
     return _DECODER.decode(told.text.decode())
 
 
-def _refusal(why: str, kind: str) -> Exception:
-    done = "the step is done, and its result could not be recorded"
+def _refusal(why: str, kind: str, run: str, step: str) -> Exception:
+    done = f"step {step!r} of {run} is done, and its result could not be recorded"
+    command = filled("leasekeeper runs resolve RUN STEP --applied --result JSON --evidence TEXT", run=run, step=step)
     text = (
         f"{done}: {why}; it will not be called again: catch this, and go on without the result, or have an operator give one:"
-        " leasekeeper runs resolve RUN STEP --applied --result JSON"
+        f" `{command}`"
     )
     if kind == "size":
         return RecordTooLarge(text, what="result", most=VALUE_MAX)
@@ -231,7 +233,7 @@ def value_of(life: Incarnation, receipt: Receipt) -> Conduct[Any]:
         return data["result"]
     where = f"record {receipt.seq} of {receipt.run}"
     if isinstance(refused := data.get("refused"), dict):
-        raise _refusal(str(refused.get("why")), str(refused.get("kind")))
+        raise _refusal(str(refused.get("why")), str(refused.get("kind")), receipt.run, receipt.step)
     try:
         name, size = str(data["blob"]["digest"]), int(data["blob"]["size"])
     except (KeyError, TypeError, ValueError):

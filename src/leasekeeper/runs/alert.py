@@ -13,11 +13,11 @@ from __future__ import annotations
 import inspect
 import logging
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol
 
-from leasekeeper.error_words import command_of
+from leasekeeper.error_words import commands_of, words_on_a_doubt
 from leasekeeper.errors import LeasekeeperError, Misuse, StopWork, Unavailable, shown
 from leasekeeper.run_errors import AnchorSkewed, Conflict, Drift, InDoubt, Quarantined, RunRewound
 from leasekeeper.runs.webhook import webhook
@@ -66,7 +66,8 @@ class Alert:
     """A run that needs a person.
 
     ``run`` is ``workflow/id``; ``step`` and ``seq`` are the step and the number of the record that it is about ("" and 0 when it
-    is about none); ``why`` says in words what is not known; ``holder`` is who stopped; ``command`` is what to type to go on.
+    is about none); ``why`` says in words what is not known; ``holder`` is who stopped; ``command`` is what to type to go on: one
+    command, which can be pasted. Of a doubt it shows what is known, with the two commands of which one ends it.
     """
 
     kind: AlertKind
@@ -90,9 +91,18 @@ class Alert:
             + (f", step {self.step}" if self.step else "")
             + (f", record {self.seq}" if self.seq else "")
         )
-        parts = [f"{self.kind.replace('_', ' ')}: {about}", self.why, self.command and f"to go on: {self.command}"]
+        parts = [f"{self.kind.replace('_', ' ')}: {about}", self.why.rstrip("."), *self._ways_on()]
         text = "; ".join(_cut(part) for part in parts if part)
         return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in " ".join(text.split()))
+
+    def _ways_on(self) -> Iterator[str]:
+        """Commands, each whole and told once."""
+        if self.command and self.command not in self.why:
+            yield f"to go on: {self.command}"
+        if self.kind == "in_doubt" and self.step:
+            yes, no = words_on_a_doubt(self.run, self.step)
+            yield f"if it was applied: {yes}"
+            yield f"if it was not: {no}"
 
 
 class AlertHook(Protocol):
@@ -167,7 +177,7 @@ def alert_of(error: BaseException, *, holder: str = "") -> Alert | None:
 
 def command_for(kind: AlertKind, run: str, step: str) -> str:
     """What to type to go on: the command that the error tells, too."""
-    return command_of(_ERRORS[kind], run=run, step=step)
+    return next(iter(commands_of(_ERRORS[kind], run=run, step=step)), "")
 
 
 def exit_code(error: BaseException) -> int:
