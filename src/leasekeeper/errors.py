@@ -22,7 +22,8 @@
         │   ├── StepBusy            one step in two threads or tasks at once
         │   └── StepsOpen           a run was left as if all was done, and steps have no outcome
         ├── ConfigError         a value is wrong; names the value and what would be right
-        │   └── NotSerialisable     a value that cannot be written as JSON
+        │   ├── NotSerialisable     a value that cannot be written as JSON
+        │   └── ExportKept          the file that is there has more than the new export
         ├── AuthError           etcd refuses this user
         ├── StoreRewound        etcd's history went back, as after a restore from a backup
         ├── Conflict            somebody else has done what a step would do

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import stat
 from pathlib import Path
 from typing import Any
 
-from leasekeeper import Keeper
+import pytest
+
+from leasekeeper import ConfigError, Keeper
+from leasekeeper.protocol.key_text import signing_key
 from leasekeeper.runs.export import Record, read_export
 from tests.raw import RawEtcd
 from tests.told_runs import Hands, finished
+
+# The text of an HMAC key.
+TEXT = "hmac:k1:" + base64.b64encode(b"thirty-two bytes of a secret key").decode()
 
 # ---------------------------------------------------------------- export and state
 
@@ -36,6 +43,76 @@ def test_export_says_what_is_damaged(cli: Any, keeper: Keeper, raw: RawEtcd, han
     done = cli("runs", "export", "order/o-1", "--out", str(tmp_path / "o.jsonl"))
     assert done.code == 1
     assert "record 3 is corrupt" in done.out
+
+
+def test_a_good_export_is_not_replaced_by_a_lesser_one(
+    cli: Any, keeper: Keeper, raw: RawEtcd, hands: Hands, tmp_path: Path
+) -> None:
+    """A nightly export of a run that was damaged meanwhile keeps the good one, tells so, and has an exit code of its own."""
+    finished(keeper)
+    out = tmp_path / "o.jsonl"
+    assert cli("runs", "export", "order/o-1", "--out", str(out)).code == 0
+    assert cli("runs", "export", "order/o-1", "--out", str(out)).code == 0  # unchanged: the same again
+    good = out.read_bytes()
+    raw.put(hands.key(3), "no receipt")
+    done = cli("runs", "export", "order/o-1", "--out", str(out))
+    assert (done.code, done.out, done.err.count("\n")) == (73, "", 1)
+    assert "was left as it is" in done.err
+    assert "record 3 is corrupt" in done.err
+    assert out.read_bytes() == good
+    told = cli("runs", "export", "order/o-1", "--out", str(out), "-o", "json")
+    assert (told.code, told.json["kept"], told.json["ok"]) == (73, True, False)
+    beside = cli("runs", "export", "order/o-1", "--out", str(tmp_path / "damaged.jsonl"))
+    assert beside.code == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged.jsonl", "o.jsonl"]
+
+
+def test_what_is_no_earlier_export_of_the_run_is_not_overwritten(cli: Any, keeper: Keeper, tmp_path: Path) -> None:
+    """Another run's export, or a file that is none, is left as it is."""
+    finished(keeper)
+    finished(keeper, "o-2")
+    other, notes = tmp_path / "o-2.jsonl", tmp_path / "notes"
+    cli("runs", "export", "order/o-2", "--out", str(other))
+    notes.write_text("what I saw\n")
+    for file, why in ((other, "an export of order/o-2"), (notes, "no export")):
+        before = file.read_bytes()
+        done = cli("runs", "export", "order/o-1", "--out", str(file))
+        assert (done.code, done.err.count("\n")) == (73, 1)
+        assert why in done.err
+        assert file.read_bytes() == before
+
+
+def test_a_signed_run_is_exported_without_its_key_and_it_is_said_what_that_is_worth(
+    cli: Any, keeper: Keeper, hands: Hands, tmp_path: Path
+) -> None:
+    """Such an export is told not to be for pruning, is refused there, and does not take the place of a signed one."""
+    finished(keeper, signer=signing_key(TEXT, "key"))
+    out, signed = tmp_path / "o.jsonl", tmp_path / "signed.jsonl"
+    assert cli("runs", "export", "order/o-1", "--out", str(signed), env={"LEASEKEEPER_SIGNING_KEY": TEXT}).err == ""
+    for words in (("--out", str(out)), ()):
+        done = cli("runs", "export", "order/o-1", *words)
+        assert (done.code, done.err.count("\n")) == (0, 1)
+        assert "signed by key 'k1', and this export is not" in done.err
+        assert "no key was given" not in done.out
+    refused = cli("runs", "prune", "order/o-1", "--exported", str(out))
+    assert refused.code == 1
+    assert "LEASEKEEPER_SIGNING_KEY_FILE" in refused.err
+    with pytest.raises(ConfigError, match="not signed"):
+        keeper.prune("order/o-1", exported=out)
+    assert hands.records()
+    assert cli("runs", "export", "order/o-1", "--out", str(signed)).code == 73
+    assert cli("runs", "prune", "order/o-1", "--exported", str(signed)).code == 0
+
+
+def test_an_export_of_a_pruned_run_says_that_it_was_pruned(cli: Any, keeper: Keeper, tmp_path: Path) -> None:
+    """Of a run whose records are gone because they were exported, no more is said than that."""
+    finished(keeper)
+    out = str(tmp_path / "o.jsonl")
+    cli("runs", "export", "order/o-1", "--out", out)
+    cli("runs", "prune", "order/o-1", "--exported", out)
+    done = cli("runs", "export", "order/o-1", "--out", str(tmp_path / "again.jsonl"))
+    assert done.code == 2
+    assert "was not pruned" in done.err
 
 
 def test_state_at_any_record(cli: Any, keeper: Keeper, tmp_path: Path) -> None:

@@ -312,6 +312,24 @@ def test_all_that_finished_long_enough_ago(cli: Any, keeper: Keeper, exported: A
     assert [one["run"] for one in cli("runs", "ls", "-o", "json").json] == ["order/o-3", "order/o-4"]
 
 
+def test_a_bad_file_beside_good_exports_is_told_and_passed_over(
+    cli: Any, keeper: Keeper, exported: Any, tmp_path: Path
+) -> None:
+    """One damaged export in the directory keeps no other run from being pruned; a file that was named has to be good."""
+    for name in ("o-1", "o-2"):
+        finished(keeper, name)
+        exported(f"order/{name}", f"{name}.jsonl")
+    bad = tmp_path / "o-1.jsonl"
+    bad.write_bytes(bad.read_bytes()[:-40])
+    done = cli("runs", "prune", "--finished-before", "0", "--exported", str(tmp_path), "-o", "json")
+    assert done.code == 1
+    assert [one["run"] for one in done.json["pruned"]] == ["order/o-2"]
+    assert [one["run"] for one in done.json["left"]] == ["order/o-1"]
+    assert [one["file"] for one in done.json["unusable"]] == [str(bad)]
+    assert "o-1.jsonl is passed over" in done.err
+    assert cli("runs", "prune", "order/o-1", "--exported", str(bad)).code == 2
+
+
 def test_tombstones_go_only_when_their_time_is_over(cli: Any, keeper: Keeper, hands: Hands, exported: Any) -> None:
     """--tombs removes what no callee remembers any more; one of a day, and one that cannot be read, stay."""
     finished(keeper)

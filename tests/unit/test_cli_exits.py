@@ -46,6 +46,7 @@ CODES = {
     run_errors.RunRewound: 78,
     run_errors.AnchorSkewed: 78,
     run_errors.NotSerialisable: 2,
+    run_errors.ExportKept: 73,
     run_errors.RecordTooLarge: 2,
     run_errors.RunTooLong: 2,
     run_errors.TransactionTooLarge: 2,

@@ -38,12 +38,12 @@ from leasekeeper.errors import (
     StopWork,
     Unavailable,
 )
-from leasekeeper.run_errors import AnchorSkewed, Conflict, Drift, InDoubt, Quarantined, RunRewound
+from leasekeeper.run_errors import AnchorSkewed, Conflict, Drift, ExportKept, InDoubt, Quarantined, RunRewound
 
-__all__ = ["DEBUG", "DONE", "NEEDS_A_PERSON", "NEGATIVE", "UNAVAILABLE", "Interrupted", "code_of", "report"]
+__all__ = ["DEBUG", "DONE", "KEPT", "NEEDS_A_PERSON", "NEGATIVE", "UNAVAILABLE", "Interrupted", "code_of", "report"]
 
 DONE, NEGATIVE, USAGE = 0, 1, 2
-UNAVAILABLE, BUG, SYSTEM, OUTPUT, NOT_ACQUIRED, LOST, DENIED, NEEDS_A_PERSON = 69, 70, 71, 74, 75, 76, 77, 78
+UNAVAILABLE, BUG, SYSTEM, KEPT, OUTPUT, NOT_ACQUIRED, LOST, DENIED, NEEDS_A_PERSON = 69, 70, 71, 73, 74, 75, 76, 77, 78
 BY_SIGNAL = 128
 
 DEBUG = "LEASEKEEPER_DEBUG"
@@ -106,6 +106,8 @@ def _code_of_ours(error: LeasekeeperError) -> int:
             return NOT_ACQUIRED
         case AuthError():
             return DENIED
+        case ExportKept():
+            return KEPT
         case FixIt():
             return USAGE
     return UNAVAILABLE

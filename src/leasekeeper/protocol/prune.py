@@ -2,7 +2,8 @@
 
 In this order, so that it can end anywhere and be begun again:
 
-1. The export is held against the head: it ends with just this record, and has each large value that is kept in etcd.
+1. The export is held against the head: it ends with just this record, has each large value that is kept in etcd, and is signed
+   where the run is.
 2. The **tombstone** is put, by compare with the head, and while nobody owns the run. From then on nobody opens it.
 3. Everything of the run but head and first facts is deleted, at most 100 keys a transaction, each by compare with head and
    tombstone. Nothing can be added meanwhile: a finished run takes no record.
@@ -48,6 +49,7 @@ class Exported:
 
     ``key_ttl_s`` is the longest time for which a callee of the run remembers an idempotency key, 0 for none. ``left_out`` are
     the digests of large values that its records name and that are not in the file: they are kept elsewhere, if at all.
+    ``key_id`` names the key that signed the file as a whole, "" for none.
     """
 
     run: str
@@ -56,6 +58,7 @@ class Exported:
     hash: str
     key_ttl_s: int = 0
     left_out: frozenset[str] = frozenset()
+    key_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,7 @@ def prune(ctx: Context, keys: RunKeys, exported: Exported, until: float) -> Plan
         _check_exported(keys, seen, exported)
         if not _is_buried(seen):
             _check_ended(keys, seen)
+            _check_signed(keys, seen, exported)
             yield from _check_blobs(ctx, keys, exported, until)
             yield from _bury(ctx, keys, seen, exported, until)
             continue
@@ -181,6 +185,17 @@ def _check_ended(keys: RunKeys, seen: _Seen) -> None:
         raise Misuse(f"run {keys.name} is {seen.head.status}, not finished: only finished runs are pruned")
     if seen.owned:
         raise Misuse(f"run {keys.name} has an owner, who may be reading it: wait until its lease is free")
+
+
+def _check_signed(keys: RunKeys, seen: _Seen, exported: Exported) -> None:
+    """Once the run is gone from etcd only its footer's signature shows that a signed run's export was not cut off."""
+    if seen.head is not None and seen.head.key_id and not exported.key_id:
+        told = f"an export of {keys.name.text} that is not signed"
+        expected = (
+            f"a signed one, as the run's records are, by key {seen.head.key_id!r}: set LEASEKEEPER_SIGNING_KEY_FILE and"
+            " export it again"
+        )
+        raise ConfigError(field="exported", value=told, expected=expected)
 
 
 def _check_blobs(ctx: Context, keys: RunKeys, exported: Exported, until: float) -> Plan[None]:

@@ -23,8 +23,9 @@ from leasekeeper.protocol.head import read_head
 from leasekeeper.protocol.receipt import FIRST_PREV, digest
 from leasekeeper.protocol.replay import Replay
 from leasekeeper.protocol.verdict import Fault, is_said, sentence
-from leasekeeper.run_errors import ILLEGIBLE, CorruptState
+from leasekeeper.run_errors import ILLEGIBLE, CorruptState, ExportKept
 from leasekeeper.runs.durable import flush, flush_directory
+from leasekeeper.runs.superseding import objection
 from leasekeeper.schema_errors import SchemaTooNew
 
 if TYPE_CHECKING:
@@ -35,7 +36,17 @@ if TYPE_CHECKING:
     from leasekeeper.run_records import Receipt
     from leasekeeper.signing import SigningKey
 
-__all__ = ["Blob", "Export", "Footer", "Header", "Record", "read_export", "state_at", "verify_export", "write_export"]
+__all__ = [
+    "Blob",
+    "Export",
+    "Footer",
+    "Header",
+    "Record",
+    "read_export",
+    "state_at",
+    "verify_export",
+    "write_export",
+]
 
 
 # ---------------------------------------------------------------- writing
@@ -49,8 +60,9 @@ def write_export(
 ) -> Footer:
     """Write a run's export, and return its footer.
 
-    A file is there as a whole or not at all: it is written under another name, flushed and then renamed, in place of an older one
-    if there is one. Only its owner can read it: results may be secrets.
+    A file is there as a whole or not at all: it is written under another name, flushed and then renamed. An older export of that
+    name is replaced by a good one of the same run that has all that it has, and by nothing else. Only its owner can read it:
+    results may be secrets.
 
     Args:
         target: a path, or a binary stream that stays open.
@@ -60,6 +72,7 @@ def write_export(
 
     Raises:
         OSError: it cannot be written; a file that was there before is untouched.
+        ExportKept: what is there under that name has what the new one does not have, or is no export; it is untouched.
     """
     if isinstance(target, (str, os.PathLike)):
         with _replacing(Path(target)) as stream:
@@ -89,7 +102,9 @@ def _written(stream: BinaryIO, header: Header, lines: Iterable[Record | Blob], k
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """A new file that takes this name once the block has ended well."""
+    """A new file that takes this name once the block has ended well, unless what has it now is worth more."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ExportKept(field="target", value=str(path), expected="a regular file, or a new one")
     draft = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
     try:
@@ -97,11 +112,23 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
             yield stream
             stream.flush()
             flush(stream.fileno())
+        _check_place(path, draft)
         draft.replace(path)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
     flush_directory(path.parent)
+
+
+def _check_place(path: Path, draft: Path) -> None:
+    try:
+        old = path.open("rb")
+    except FileNotFoundError:
+        return
+    with old, draft.open("rb") as new:
+        why = objection(new, old, read_export, lambda stream, anchors: verify_export(stream, anchors=anchors))
+    if why:
+        raise ExportKept(field="target", value=str(path), expected=f"another name: {why}")
 
 
 # ---------------------------------------------------------------- reading

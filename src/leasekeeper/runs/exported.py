@@ -39,6 +39,7 @@ def read_exported(path: str | os.PathLike[str]) -> Exported:
             header, held = export.header, _Held()
             for line in export:
                 held.take(line)
+            footer = export.footer
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(field="exported", value=str(path), expected=f"a file that can be read: {why}") from None
@@ -51,6 +52,7 @@ def read_exported(path: str | os.PathLike[str]) -> Exported:
         hash=verdict.hash,
         key_ttl_s=held.key_ttl_s,
         left_out=frozenset(held.named - held.there),
+        key_id=footer.key_id if footer.signature else "",
     )
 
 

@@ -10,6 +10,7 @@ from leasekeeper.protocol.head import read_head
 from leasekeeper.protocol.identity import read_identity
 from leasekeeper.protocol.limits import VALUE_MAX
 from leasekeeper.protocol.receipt import read_receipt
+from leasekeeper.protocol.run_look import facts
 from leasekeeper.protocol.snapshot import Pages, pieces, snapshot
 from leasekeeper.run_errors import ILLEGIBLE, BlobMissing, CorruptState
 from leasekeeper.runs.export import write_export
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from leasekeeper.signing import SigningKey
 
 __all__ = ["export_run"]
+
+NO_RUN = "a run that was begun; see: leasekeeper runs ls"
 
 
 def export_run(
@@ -51,10 +54,13 @@ def export_run(
     Raises:
         ConfigError: there is no such run.
         Unavailable, AuthError: etcd or the blob store cannot be asked. OSError: the file cannot be written.
+        ExportKept: what is there under that name has what the new one does not have; see `write_export`.
     """
     found = core.run(snapshot(core.ctx, keys, core.until()))
     if found is None:
-        raise ConfigError(field="run", value=keys.name.text, expected="a run that was begun; see: leasekeeper runs ls")
+        gone = core.run(facts(core.ctx, keys, core.until())).tomb is not None
+        expected = "a run that was not pruned: an export of it was made before" if gone else NO_RUN
+        raise ConfigError(field="run", value=keys.name.text, expected=expected)
     header = _header(keys, found, int(core.ctx.wall() * 1000))
     return write_export(target, header, _lines(core, keys, found, _store(core, keys, blobs)), key)
 

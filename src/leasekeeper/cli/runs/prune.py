@@ -67,35 +67,49 @@ def command(
         raise click.UsageError("say RUN, or --finished-before DURATION, or --tombs")
     if not files and (runs or before_s is not None):
         raise click.UsageError("say --exported FILE: only what was exported is removed")
-    exports = dict(_exports(files))
+    exports, unusable = _exports(files)
     with settings.keeper() as keeper:
         core = keeper._core
         names = list(runs) if before_s is None else list(_finished(core, before_s, settings.ask_s))
         results = [_prune(core, name, exports.get(name.text), settings.ask_s) for name in names]
         swept, kept = _sweep(core, settings.ask_s) if tombs else (None, None)
     if settings.as_json:
-        print_json(_shape(results, swept, kept))
+        print_json({**_shape(results, swept, kept), "unusable": unusable})
     else:
         _show(results, swept, kept)
-    return NEGATIVE if any(isinstance(each, Left) for each in results) else DONE
+    return NEGATIVE if unusable or any(isinstance(each, Left) for each in results) else DONE
 
 
-def _exports(files: tuple[str, ...]) -> Iterator[tuple[str, Exported]]:
-    """What each export holds, by its run; of two of one run, the longer one."""
+def _exports(files: tuple[str, ...]) -> tuple[dict[str, Exported], list[dict[str, str]]]:
+    """What each export holds, by its run, of two of one run the better one; and the files of directories that are no good.
+
+    A file that was named has to be a good export. One in a directory beside others does not keep those from being used.
+    """
     found: dict[str, Exported] = {}
+    unusable: list[dict[str, str]] = []
     for file in files:
-        paths = sorted(Path(file).glob(ENDING)) if Path(file).is_dir() else [Path(file)]
+        listed = Path(file).is_dir()
+        paths = sorted(Path(file).glob(ENDING)) if listed else [Path(file)]
         if not paths:
             raise ConfigError(field="--exported", value=file, expected=f"a directory with exports in it ({ENDING})")
         for path in paths:
             try:
                 exported = read_exported(path)
             except ConfigError as error:
-                raise ConfigError(field="--exported", value=error.value, expected=error.expected) from None
+                if not listed:
+                    raise ConfigError(field="--exported", value=error.value, expected=error.expected) from None
+                note(f"{path} is passed over: expected {error.expected}")
+                unusable.append({"file": str(path), "why": error.expected})
+                continue
             known = found.get(exported.run)
-            if known is None or (known.gen, known.seq) < (exported.gen, exported.seq):
+            if known is None or _worth(known) < _worth(exported):
                 found[exported.run] = exported
-    yield from found.items()
+    return found, unusable
+
+
+def _worth(exported: Exported) -> tuple[int, int, bool, int]:
+    """Of two exports of one run, which is the better ground: the later, the signed, the one with its large values."""
+    return exported.gen, exported.seq, bool(exported.key_id), -len(exported.left_out)
 
 
 def _finished(core: Core, before_s: float, ask_s: float) -> Iterator[RunName]:
