@@ -18,6 +18,7 @@ from leasekeeper import (
     Misuse,
     NotApplied,
     Observed,
+    State,
     StepsOpen,
     effect,
 )
@@ -25,6 +26,8 @@ from leasekeeper.protocol import closing
 from leasekeeper.protocol.history import record
 from leasekeeper.testing import EtcdServer
 from tests.effects import Effect, ends_with
+from tests.raw import RawEtcd
+from tests.support import until
 
 
 def fails() -> None:
@@ -279,3 +282,53 @@ def test_nobody_begins_a_step_in_a_block_that_is_left(keeper: Keeper) -> None:
         thread.join(20)
     assert [str(each) for each in told] == ["step 'late' is not begun: the block of run order/1 is being left"]
     assert kinds(keeper) == ["done"]
+
+
+# ---------------------------------------------------------------- a lease that is lost
+
+
+@pytest.mark.parametrize("open_", [True, False], ids=["a step open", "nothing open"])
+def test_a_lease_that_is_lost_comes_first(keeper: Keeper, raw: RawEtcd, open_: bool) -> None:
+    """Left without an error, the block ends in LeaseLost, which no plain `except Exception` swallows, whatever else is amiss."""
+    with ends_with(LeaseLost), keeper.run("order", id="1", signer=None) as run:
+        if open_:
+            with pytest.raises(OSError, match="no answer"):
+                run.do("mail", fails)
+        assert raw.delete(run.lease.key)
+        until(lambda: run.lease.state is State.LOST)
+
+
+def test_a_step_open_in_a_run_that_another_has_taken(
+    keeper: Keeper, raw: RawEtcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the loss is not known yet when the block is left, it is the context of what the block ends with."""
+    with ends_with(StepsOpen) as told, keeper.run("order", id="1", signer=None) as run:
+        with pytest.raises(OSError, match="no answer"):
+            run.do("mail", fails)
+        monkeypatch.setattr(type(run.lease), "_check_not_over", lambda _: None)
+        assert raw.delete(run.lease.key)
+        until(lambda: run.lease.state is State.LOST)
+    assert isinstance(told.value.__context__, LeaseLost)
+
+
+def test_readers_of_a_finished_run_do_not_hinder_who_leaves(keeper: Keeper) -> None:
+    """A replay in another thread, of a run that was finished before, is no step under way: the run stays finished."""
+    begun, left = threading.Event(), threading.Event()
+    made = effect(lambda step: 1)
+
+    @made.verify
+    def stands(step: Any, result: int) -> bool:
+        begun.set()
+        return not reading or left.wait(20)
+
+    reading: list[bool] = []
+    with keeper.run("order", id="1", signer=None) as run:
+        run.do("a", made)
+    begun.clear()
+    reading.append(True)
+    with keeper.run("order", id="1", signer=None) as run:
+        thread = threading.Thread(target=lambda: run.do("a", made))
+        thread.start()
+        assert begun.wait(10)
+    left.set()
+    thread.join(20)

@@ -120,7 +120,7 @@ def _serve(log: Log, leader: Entry) -> Plan[None]:
             if not built.entries:
                 return
             log.under_way = built
-        unseen, until = partial(_unseen, built), _spell_ends_at(log, built)
+        unseen, until = partial(_unseen, built), _spell_ends_at(log, built, leader)
         try:
             reply = yield from persist(TXN, built.request, now=log.ctx.now, until=until, on_unknown=unseen, strict=True)
         except Fault as fault:
@@ -140,11 +140,12 @@ def _serve(log: Log, leader: Entry) -> Plan[None]:
     fail(log, log.line.waiting(), Fault(Kind.RETRY, text=text, operation="Txn"))
 
 
-def _spell_ends_at(log: Log, built: Built) -> float:
-    """When it is asked whether trying still makes sense: not later than anybody still wants what is sent."""
+def _spell_ends_at(log: Log, built: Built, leader: Entry) -> float:
+    """When it is asked whether trying still makes sense: not later than anybody wants what is sent, or who leads may stay."""
     now_s = log.ctx.now()
     wanted = [now_s + SPELL_S if entry.until is None else entry.until for entry in built.entries]
-    return min(now_s + SPELL_S, max(now_s + SPELL_MIN_S, *wanted))
+    stays = now_s + SPELL_S if leader.until is None else leader.until
+    return min(now_s + SPELL_S, max(now_s + SPELL_MIN_S, min(stays, max(wanted))))
 
 
 def patiently(log: Log, request: pb.TxnRequest, kind: str, step: str) -> Plan[pb.TxnResponse]:

@@ -134,7 +134,9 @@ def fail(log: Log, error: BaseException) -> Plan[Appended | None]:
     data = plain(error_text(error))
     change = _not_counted if isinstance(error, RunHalted) else _as_it_is
     draft = Draft("failed", "", data, log.ctx.new_nonce())
-    return (yield from append(log, Entry(draft, change=change, until=log.ctx.now() + FAIL_S)))
+    # Who was interrupted wants to end.
+    for_s = FAIL_S if isinstance(error, (Exception, StopWork)) else INTERRUPTED_S
+    return (yield from append(log, Entry(draft, change=change, until=log.ctx.now() + for_s)))
 
 
 def _finished(head: Head) -> Head:
