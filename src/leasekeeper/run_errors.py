@@ -6,7 +6,6 @@ attributes (`leasekeeper.error_words`). The errors of versioned states are in `s
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 from leasekeeper.error_words import damaged, halted, in_doubt, key_missing, said
@@ -47,7 +46,7 @@ class RunHalted(StopWork):
         by: str = "",
         at_ms: int = 0,
     ) -> None:
-        super().__init__(said(type(self), message, run=run, scope=scope))
+        super().__init__(said(type(self), message or halted(run, step, scope, reason, by), run=run, scope=scope))
         self.run = run
         self.step = step
         self.scope = scope
@@ -214,12 +213,7 @@ class SigningKeyMissing(FixIt):
     """
 
     def __init__(self, message: str | None = None, *, run: str = "", key_id: str = "") -> None:
-        if not message and run and key_id:
-            message = (
-                f"records of {run} are signed with key {shlex.quote(key_id)}, which this program does not have: set"
-                " LEASEKEEPER_SIGNING_KEY_FILE to its file, or to that of a new key and give its public part as trust="
-            )
-        super().__init__(said(type(self), message, run=run))
+        super().__init__(said(type(self), message or key_missing(run, key_id), run=run))
         self.run = run
         self.key_id = key_id
 
@@ -285,6 +279,10 @@ class NotSerialisable(ConfigError):
 
     ``field`` is the path to the part that cannot. Nothing was recorded and nothing called.
     """
+
+
+class ExportKept(ConfigError):
+    """What is in the file is worth more than the new export of the run: it was left as it is; give another name."""
 
 
 class RecordTooLarge(FixIt):

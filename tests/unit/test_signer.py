@@ -14,9 +14,11 @@ from leasekeeper.protocol.key_text import private_text, public_text, signing_key
 from leasekeeper.runs.signer import (
     FILE_VARIABLE,
     TEXT_VARIABLE,
+    TRUST_VARIABLE,
     new_key,
     read_signing_key,
     signer_from_env,
+    trust_from_env,
     verifying_ring,
 )
 from leasekeeper.signing import Ed25519Key, HmacKey, Keyring
@@ -222,6 +224,32 @@ def test_a_key_where_its_path_should_be_is_not_shown() -> None:
     """A key given as the path of a file is recognised before it can stand in an error."""
     for text in (HMAC_TEXT, f"\n{ED25519_TEXT}", "-----BEGIN PRIVATE KEY-----\n" + HMAC_TEXT):
         assert TEXT_VARIABLE in refusal(lambda text=text: signer_from_env({FILE_VARIABLE: text}))  # type: ignore[misc]
+
+
+@needs_cryptography
+def test_a_key_of_another_length_names_the_variable() -> None:
+    """What is wrong with the key in a variable is told of the variable; mixed-up parts do not show the secret as an id."""
+    short = private_text("ed25519", "e1", SECRET[:30])
+    assert refusal(lambda: signer_from_env({TEXT_VARIABLE: short})).startswith(f"{TEXT_VARIABLE}=")
+    assert "30 bytes" in refusal(lambda: signer_from_env({TEXT_VARIABLE: short}))
+    mixed = f"ed25519:{HMAC_TEXT.rpartition(':')[2]}:abcd"
+    assert HMAC_TEXT.rpartition(":")[2] not in refusal(lambda: signer_from_env({TEXT_VARIABLE: mixed}))
+
+
+def test_keys_to_trust_come_from_a_file_that_a_variable_names(tmp_path: Path) -> None:
+    """LEASEKEEPER_TRUST_FILE names the keys of earlier lives; what is wrong with it is told by that name, never with a key."""
+    path = kept(tmp_path / "trust", f"# until 2026\n{HMAC_TEXT}\n")
+    assert [key.key_id for key in trust_from_env({TRUST_VARIABLE: str(path)})] == ["h1"]
+    assert trust_from_env({}) == trust_from_env({TRUST_VARIABLE: ""}) == ()
+    for text in ("", "# none\n", "hunter2", f"{HMAC_TEXT}\n{HMAC_TEXT}"):
+        wrong = kept(tmp_path / "wrong", text)
+        told = refusal(lambda wrong=wrong: trust_from_env({TRUST_VARIABLE: str(wrong)}))  # type: ignore[misc]
+        assert told.startswith(TRUST_VARIABLE)
+    for given in (HMAC_TEXT, str(tmp_path / "none")):
+        assert TRUST_VARIABLE in refusal(lambda given=given: trust_from_env({TRUST_VARIABLE: given}))  # type: ignore[misc]
+    assert "chmod 600" in refusal(
+        lambda: trust_from_env({TRUST_VARIABLE: str(kept(tmp_path / "open", HMAC_TEXT, 0o644))})
+    )
 
 
 @needs_cryptography

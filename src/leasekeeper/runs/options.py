@@ -16,7 +16,7 @@ from leasekeeper.protocol.limits import VALUE_MAX, check_inline
 from leasekeeper.protocol.opening import Opening
 from leasekeeper.protocol.run_keys import RunName
 from leasekeeper.run_errors import NotSerialisable
-from leasekeeper.runs.signer import signer_from_env
+from leasekeeper.runs.signer import signer_from_env, trust_from_env
 from leasekeeper.signing import Keyring
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Asked(AskedOfWorker, total=False):
     ``generation``     2 or more for an id that was pruned and is to be used again
     ``verify``         whether replays ask postconditions again: ``always`` (default) or ``recorded``
     ``signer``         the key that signs the records: default ``env``, see `leasekeeper.runs.signer`; None: unsigned
-    ``trust``          keys by which earlier lives may have signed
+    ``trust``          keys by which earlier lives may have signed, beside those of ``LEASEKEEPER_TRUST_FILE``
     ``adopt_unsigned`` True: also a run that was begun without a key is taken over by one who signs, from there on signed;
                        by default it is CorruptState, since somebody may have taken the signatures off
     ``anchors``        what remembers the head outside of etcd: `leasekeeper.runs.anchor`
@@ -147,7 +147,7 @@ def options(workflow: str, *, id: str, **asked: Unpack[Asked]) -> RunOptions:  #
         generation=generation,
         verify=verify,
         signer=signer_from_env() if signer == "env" else signer,
-        trust=trust,
+        trust=_with_environment(trust),
         adopt_unsigned=asked.get("adopt_unsigned", False),
         anchors=anchors,
         durability=durability,
@@ -189,6 +189,12 @@ def _keys(given: object) -> tuple[VerifyingKey, ...]:
         if not _has(one, "verifies"):
             raise _no_key("trust", one, expected)
     return found
+
+
+def _with_environment(given: tuple[VerifyingKey, ...]) -> tuple[VerifyingKey, ...]:
+    """The keys that the program gave, and those of the environment; of two of one id the program's."""
+    known = {key.key_id for key in given}
+    return (*given, *(key for key in trust_from_env() if key.key_id not in known))
 
 
 def _check_alert(alert: object) -> None:

@@ -8,7 +8,12 @@ A program gives its key as an object, or the operator gives it by one of two var
     a file that holds the same, or the PEM of an Ed25519 private key, whose id is then the first 16 hex digits of the SHA-256 of
     its raw public key. The file must belong to this user or to root, and nobody else may be able to read or write it.
 
-With neither, records are chained but not signed. No key is ever shown, neither by an error nor by a ``repr``.
+With neither, records are chained but not signed. A third variable is for the day on which the key is another one:
+
+``LEASEKEEPER_TRUST_FILE``
+    a file of the keys by which earlier lives may have signed, as `verifying_ring` reads it: their public halves, one a line.
+
+No key is ever shown, neither by an error nor by a ``repr``.
 """
 
 from __future__ import annotations
@@ -35,10 +40,20 @@ if TYPE_CHECKING:
 
     from leasekeeper.signing import SigningKey, VerifyingKey
 
-__all__ = ["FILE_VARIABLE", "TEXT_VARIABLE", "new_key", "read_signing_key", "signer_from_env", "verifying_ring"]
+__all__ = [
+    "FILE_VARIABLE",
+    "TEXT_VARIABLE",
+    "TRUST_VARIABLE",
+    "new_key",
+    "read_signing_key",
+    "signer_from_env",
+    "trust_from_env",
+    "verifying_ring",
+]
 
 TEXT_VARIABLE = "LEASEKEEPER_SIGNING_KEY"
 FILE_VARIABLE = "LEASEKEEPER_SIGNING_KEY_FILE"
+TRUST_VARIABLE = "LEASEKEEPER_TRUST_FILE"
 FILE_MAX_BYTES = 64 * 1024
 NEW_BYTES = 32
 OTHERS = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
@@ -66,6 +81,31 @@ def signer_from_env(env: Mapping[str, str] | None = None) -> SigningKey | None:
     if text:
         return signing_key(text, TEXT_VARIABLE)
     return read_signing_key(path, FILE_VARIABLE) if path else None
+
+
+def trust_from_env(env: Mapping[str, str] | None = None) -> tuple[VerifyingKey, ...]:
+    """The keys that the environment gives to believe earlier lives by; none when it gives none.
+
+    Args:
+        env: the variables; default: the process's own.
+
+    Raises:
+        ConfigError: what is given cannot be read as a file of public or HMAC keys, or an HMAC key in it is not kept secret.
+        Misuse: one is an Ed25519 key, and the package cryptography is not installed.
+    """
+    path = (os.environ if env is None else env).get(TRUST_VARIABLE, "")
+    if not path:
+        return ()
+    if _is_key(path):
+        raise ConfigError(field=TRUST_VARIABLE, value="a key", expected="the path of a file with public keys in it")
+    keys = _keys_of(Path(path), TRUST_VARIABLE)
+    if not keys:
+        raise ConfigError(field=TRUST_VARIABLE, value=path, expected="a file with a key in it")
+    try:
+        Keyring(*keys)  # not too many, and each by an id of its own
+    except ConfigError as error:
+        raise ConfigError(field=TRUST_VARIABLE, value=path, expected=f"{error.expected} in it") from None
+    return tuple(keys)
 
 
 def read_signing_key(path: str | os.PathLike[str], field: str = "signing key file") -> SigningKey:
