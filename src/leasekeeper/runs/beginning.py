@@ -36,15 +36,12 @@ def begun(keeper: Keeper, options: RunOptions, ttl: float | None) -> bool:
     try:
         # Somebody may have begun it meanwhile: opening it now would be one more life of it.
         if keeper._core.run(_is_there(keeper._core, options)):
-            lease.release()
             return False
-    except BaseException:
+        run = Running(keeper, options, ttl, None, keeper._passing, lease=lease).__enter__()
+        run._tell_ended(None, left=True)
+        return not run.resumed
+    finally:
         lease.release()
-        raise
-    run = Running(keeper, options, ttl, None, keeper._passing, lease=lease).__enter__()
-    run._tell_ended(None, left=True)
-    lease.release()
-    return not run.resumed
 
 
 async def abegun(keeper: AsyncKeeper, options: RunOptions, ttl: float | None) -> bool:
@@ -57,15 +54,12 @@ async def abegun(keeper: AsyncKeeper, options: RunOptions, ttl: float | None) ->
         return False
     try:
         if await keeper._core.arun(_is_there(keeper._core, options)):
-            await lease.release()
             return False
-    except BaseException:
+        run = await AsyncRunning(keeper, options, ttl, None, keeper._passing, lease=lease).__aenter__()
+        run._tell_ended(None, left=True)
+        return not run.resumed
+    finally:
         await lease.release()
-        raise
-    run = await AsyncRunning(keeper, options, ttl, None, keeper._passing, lease=lease).__aenter__()
-    run._tell_ended(None, left=True)
-    await lease.release()
-    return not run.resumed
 
 
 def _is_there(core: Any, options: RunOptions) -> Plan[bool]:
