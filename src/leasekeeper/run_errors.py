@@ -64,8 +64,8 @@ class InDoubt(StopWork):
 
     def __init__(
         self, message: str | None = None, *, run: str = "", step: str = "", seq: int = 0, why: str = ""
-        message = message or in_doubt(run, step)
     ) -> None:
+        message = message or in_doubt(run, step)
         super().__init__(said(type(self), message, run=run, step=step))
         self.run = run
         self.step = step
@@ -234,7 +234,7 @@ class BlobMissing(FixIt):
 
 
 class RunRewound(FixIt):
-    """Records of RUN that somebody holds are gone from etcd, as by a restore: put them back; see `leasekeeper runs explain RUN`.
+    """Records of RUN that somebody remembers are gone from etcd, as by a restore: see `leasekeeper runs verify RUN --anchor FILE`.
 
     ``have`` is the number of the last record in etcd, ``known`` that of a record known to have been there. No step is begun.
     """

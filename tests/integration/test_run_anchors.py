@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 
 from leasekeeper import AnchorSkewed, AsyncKeeper, Keeper, LeasekeeperError, RunRewound, Unavailable
-from leasekeeper.runs.anchor import Anchored, FileAnchor
+from leasekeeper.runs.anchor import Anchored, FileAnchor, SyslogAnchor
 from leasekeeper.testing import EtcdServer
 from leasekeeper.testing.outside import records_of
 
@@ -181,3 +181,35 @@ def test_under_asyncio(etcd: EtcdServer, namespace: str, keeper: Keeper, anchor:
         asyncio.run(life("c"))
     assert len(calls) == 2
     assert issubclass(RunRewound, LeasekeeperError)
+
+
+@pytest.mark.parametrize("durability", ["etcd", "drained"])
+def test_an_anchor_that_knows_nothing_of_an_old_run_is_told_of(
+    keeper: Keeper, anchor: Failing, caplog: pytest.LogCaptureFixture, durability: Literal["etcd", "drained"]
+) -> None:
+    """A file that is gone, or a new one: nobody can tell which, so it is a warning, once a life, and it begins to remember.
+
+    Not for a run that is new or has done nothing, nor for what nobody can ask.
+    """
+    path = Path(anchor.kept.file)
+
+    def life(*steps: str) -> list[str]:
+        caplog.clear()
+        anchors: list[Any] = [FileAnchor(path), SyslogAnchor("udp://127.0.0.1:9")]
+        with (
+            suppress(Unfinished),
+            keeper.run("order", id="1", signer=None, anchors=anchors, durability=durability) as run,
+        ):
+            for step in steps:
+                run.do(step, lambda: None)
+            raise Unfinished
+        return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+    assert life() == []
+    assert life("a") == []
+    assert life("a") == []
+    path.unlink()
+    (told,) = life("b")
+    assert told.startswith(f"run order/1: FileAnchor('{path}') remembers nothing of it, and it has ")
+    assert anchor.last(RUN, 1) is not None
+    assert life("c") == []

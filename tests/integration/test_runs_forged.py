@@ -65,6 +65,12 @@ def test_an_identity_that_is_gone_is_not_made_anew_for_old_runs(world: World, ke
     """A18, A22: with another secret the idempotency keys would be others: a run that was begun is not resumed."""
     world.begin(keeper)
     raw.delete(run_keys.identity(world.keys.keys).decode())
+    refused(world, keeper, "identity: it is not there, and runs are")
+    assert raw.keys(run_keys.identity(world.keys.keys).decode()) == []
+    with pytest.raises(CorruptState, match="identity: it is not there"):
+        keeper.resolve("order/1", "begun", applied=True, evidence="looked", signer=None)
+    with pytest.raises(KeyError), keeper.run("order", id="2", signer=None):
+        raise KeyError  # a new one is begun with a new identity, and the old ones are of another environment then
     refused(world, keeper, "another environment")
 
 

@@ -118,7 +118,7 @@ def test_a_run_that_is_gone_is_begun_again(
     known = anchor.last(RUN, 1)
     assert known is not None
     erase()
-    with pytest.raises(RunRewound, match=rf"nothing of run {RUN}.*resolve {RUN} --accept-rewind FILE") as rewound:
+    with pytest.raises(RunRewound, match=rf"nothing of run {RUN}.*resolve {RUN} --accept-rewind {path} ") as rewound:
         live(keeper, [anchor], bank)
     assert (rewound.value.have, rewound.value.known) == (0, known.seq)
     before = path.read_bytes()
@@ -137,6 +137,27 @@ def test_a_run_that_is_gone_is_begun_again(
     erase()
     with pytest.raises(RunRewound):
         live(keeper, [anchor], bank)
+
+
+def test_a_namespace_that_is_gone_gets_no_new_identity_by_a_refusal(
+    keeper: Keeper, raw: RawEtcd, namespace: str, anchor: FileAnchor, bank: Bank
+) -> None:
+    """A22: all of it lost: neither the start that is refused nor the operator's word makes another identity.
+
+    So it can be put back as it was, and the keys are those of then.
+    """
+    live(keeper, [anchor], bank)
+    (identity,) = raw.keys(f"leasekeeper/{namespace}/identity")
+    for key in raw.keys(f"leasekeeper/{namespace}/"):
+        raw.delete(key.key)
+    for _ in range(2):
+        with pytest.raises(RunRewound, match="the namespace's identity"):
+            live(keeper, [anchor], bank)
+    give_up(keeper, anchor)
+    assert raw.keys(identity.key) == []
+    raw.put(identity.key, identity.value)
+    live(keeper, [anchor], bank)
+    assert bank.keys[:2] == bank.keys[2:]
 
 
 def test_asyncio(etcd: EtcdServer, namespace: str, path: Path, anchor: FileAnchor, bank: Bank, erase: Any) -> None:

@@ -56,7 +56,7 @@ def anchor(tmp_path: Path) -> FileAnchor:
 
 
 def test_a_run_that_was_set_back_waits_for_an_operator(
-    keeper: Keeper, raw: RawEtcd, namespace: str, anchor: FileAnchor
+    keeper: Keeper, raw: RawEtcd, namespace: str, anchor: FileAnchor, tmp_path: Path
 ) -> None:
     """Etcd as an earlier backup had it: RunRewound with both numbers; once accepted, by a record, the run goes on."""
     begin(keeper, anchor, 1)
@@ -72,6 +72,12 @@ def test_a_run_that_was_set_back_waits_for_an_operator(
     with pytest.raises(RunRewound) as told:
         keeper.run("order", id="1", signer=None, anchors=[anchor]).__enter__()
     assert told.value.known == known.seq > told.value.have
+    path = tmp_path / "anchor"
+    assert str(told.value) == (
+        f"etcd has run order/1 up to record {told.value.have}, and an anchor ({path}) remembers record {known.seq}: an older"
+        " backup was restored, or the end was cut off: put it back if you can; or look what was lost had done, and give it up:"
+        f" `leasekeeper runs resolve order/1 --accept-rewind {path} --evidence TEXT`, then start the program again"
+    )
     said = keeper.resolve("order/1", evidence="looked at the bank", signer=None, accept_rewind=[anchor])
     assert said is not None
     assert said.data["rewound"] == [{"hash": known.hash, "seq": known.seq}]
@@ -205,3 +211,16 @@ def test_a_word_about_what_is_lost_leaves_the_run_as_it_stands(
         run.do("s0", nothing)
         if status == "in_doubt":
             run.do("s1", nothing)
+
+
+def test_another_record_of_a_number(keeper: Keeper, anchor: FileAnchor, tmp_path: Path) -> None:
+    """Two anchors that remember different records of one number: one is not what etcd has; the command names both files."""
+    dead(keeper, anchor)
+    known, other = anchor.last("order/1", 1), FileAnchor(tmp_path / "the other")
+    assert known is not None
+    other.remember("order/1", 1, known.seq, "ab" * 32, known.at_ms)
+    for anchors in ([anchor, other], [other, anchor]):
+        with pytest.raises(RunRewound, match=f"record {known.seq} of order/1 in etcd is another than") as told:
+            keeper.run("order", id="1", signer=None, anchors=anchors).__enter__()
+        for file in (anchor.file, f"'{other.file}'"):
+            assert f"--accept-rewind {file} " in str(told.value)

@@ -112,7 +112,7 @@ def test_a_lower_number_is_a_rewound_run(path: Path, anchor: FileAnchor) -> None
 def test_another_record_of_one_number_is_a_rewound_run(path: Path, anchor: FileAnchor) -> None:
     """A5: A fork shows: another hash at the number that is remembered is refused."""
     tell(anchor, 5)
-    with pytest.raises(RunRewound, match=f"record 5 of {RUN} is another"):
+    with pytest.raises(RunRewound, match=f"record 5 of {RUN} in etcd is another"):
         anchor.remember(RUN, 1, 5, digest(6), NOW_MS)
     assert everything(path) == [head(5)]
 

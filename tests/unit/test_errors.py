@@ -234,7 +234,7 @@ def test_errors_can_be_imported_from_the_package(error: LeasekeeperError) -> Non
         (Conflict(run="order/42", step="charge"), "`leasekeeper runs explain order/42`"),
         (Drift(run="order/42", step="charge"), "`leasekeeper runs explain order/42`; make it hold again, or give its"),
         (Drift(run="order/42", step="charge"), 'effect drift="accept"'),
-        (RunRewound(run="order/42"), "`leasekeeper runs explain order/42`"),
+        (RunRewound(run="order/42"), "`leasekeeper runs verify order/42 --anchor FILE`"),
         (Quarantined(run="order/4  2"), "`leasekeeper runs explain 'order/4  2'`"),
         (Quarantined(run="-rf/42"), "`leasekeeper runs explain -- -rf/42`"),
         (

@@ -8,6 +8,7 @@ against the records when it is asked for, too (`witness`).
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from leasekeeper.protocol.vouching import vouched
 from leasekeeper.run_errors import CorruptState, RunRewound, SigningKeyMissing
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from leasekeeper.protocol.context import Context
     from leasekeeper.protocol.head import Head
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from leasekeeper.run_records import Receipt
     from leasekeeper.signing import Keyring, SigningKey
 
-__all__ = ["Audited", "audit", "check_latest", "corrupt", "out_of_step"]
+__all__ = ["Audited", "audit", "check_latest", "corrupt", "gone", "out_of_step", "set_back"]
 
 # Where steps stand, read at once; each takes some hundred bytes.
 STEPS = 500
@@ -48,17 +49,29 @@ class Audited:
     account: Account
 
 
-def audit(ctx: Context, keys: RunKeys, head: Head, meta: Meta, marks: Mapping[int, str], until: float) -> Plan[Audited]:
-    """Over all records to the head. CorruptState for a broken chain, RunRewound for one behind its marks."""
+def audit(
+    ctx: Context,
+    keys: RunKeys,
+    head: Head,
+    meta: Meta,
+    marks: Mapping[int, str],
+    until: float,
+    *,
+    anchors: Sequence[str] = (),
+) -> Plan[Audited]:
+    """Over all records to the head. CorruptState for a broken chain, RunRewound for one behind its marks.
+
+    ``anchors`` are the files of those who made the marks, for people.
+    """
     known = max(marks, default=0)
     if known > head.seq:
-        raise RunRewound(run=keys.name.text, have=head.seq, known=known)
+        raise set_back(keys.name.text, head.seq, known, anchors)
     walk, account = Walk(keys), Account()
     latest: tuple[int, bytes] | None = None
     while found := (yield from walk.next_page(ctx, head.seq, until)):
         for seq, stored in found:
             if seq in marks and marks[seq] != digest(stored):
-                raise RunRewound(run=keys.name.text, have=seq, known=seq)
+                raise set_back(keys.name.text, seq, seq, anchors)
             if seq == 1:
                 _check_beginning(keys, checked(keys, seq, stored), meta)
             _take_in(keys, account, seq, stored)
@@ -131,6 +144,46 @@ def _follows(stand: Stand | None, kv: pb.KeyValue) -> bool:
     if stand.state == "done" and b'"outcome":%d,"state":"done"' % stand.outcome in stored:
         return is_whole(stored)
     return stand.agrees(read_pointer(kv))
+
+
+def set_back(run: str, have: int, known: int, anchors: Sequence[str] = ()) -> RunRewound:
+    """That etcd ends with record ``have`` of a run, or goes on after it otherwise, and an anchor remembers ``known``."""
+    of = f" ({', '.join(anchors)})" if anchors else ""
+    if have < known:
+        what = (
+            f"etcd has run {run} up to record {have}, and an anchor{of} remembers record {known}: an older backup was restored,"
+            " or the end was cut off: put it back if you can"
+        )
+    else:
+        what = (
+            f"record {known} of {run} in etcd is another than the one that an anchor{of} remembers: it was written anew after an"
+            " older backup was restored, or changed: find out which of the two is to hold"
+        )
+    return RunRewound(
+        f"{what}; {_or_give_up(run, anchors)}, then start the program again", run=run, have=have, known=known
+    )
+
+
+def gone(run: str, known: int, anchors: Sequence[str] = ()) -> RunRewound:
+    """That nothing of a run is there, and an anchor remembers record ``known``."""
+    of = f" ({', '.join(anchors)})" if anchors else ""
+    return RunRewound(
+        f"etcd has nothing of run {run}, of which an anchor{of} remembers record {known}: it was deleted or pruned, or an older"
+        " backup was restored: put it back if you can; else see first that the namespace's identity is the one of then"
+        " (`leasekeeper doctor` tells its number), since idempotency keys come from it: with another one all is applied again;"
+        f" {_or_give_up(run, anchors)}, then begin it again",
+        run=run,
+        have=0,
+        known=known,
+    )
+
+
+def _or_give_up(run: str, anchors: Sequence[str]) -> str:
+    options = [word for file in anchors or ("FILE",) for word in ("--accept-rewind", shlex.quote(file))]
+    name = shlex.quote(run)
+    words = [*options, "--evidence", "TEXT"]
+    words = [*words, "--", name] if run.startswith("-") else [name, *words]
+    return f"or look what was lost had done, and give it up: `leasekeeper runs resolve {' '.join(words)}`"
 
 
 def corrupt(key: bytes, why: str) -> CorruptState:

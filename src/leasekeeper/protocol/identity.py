@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from leasekeeper.protocol.context import Context
     from leasekeeper.protocol.run_keys import RunName
 
-__all__ = ["Identity", "idempotency_key", "read_identity", "the_identity"]
+__all__ = ["Identity", "idempotency_key", "known_identity", "read_identity", "the_identity"]
 
 FORMAT = 1
 UUID_DIGITS = 32
@@ -66,6 +66,22 @@ def the_identity(ctx: Context, until: float) -> Plan[Identity]:
     if not kvs:
         reply = yield from persist(TXN, request, now=ctx.now, until=until)
         kvs = m.range_kvs(reply, 1 if reply.succeeded else 0)
+    return read_identity(kvs[0].value, key.decode())
+
+
+def known_identity(ctx: Context, until: float) -> Plan[Identity]:
+    """The namespace's identity where runs were begun, so that there was one; CorruptState when there is none.
+
+    Another one would give the steps of those runs other idempotency keys, so none is made.
+    """
+    key = run_keys.identity(ctx.keys)
+    reply = yield from persist(TXN, m.read_only((m.get(key),)), now=ctx.now, until=until)
+    kvs = m.range_kvs(reply, 0)
+    if not kvs:
+        where, why = key.decode(), "it is not there, and runs are"
+        raise CorruptState(
+            f"{where}: {why}: put it back from a backup of etcd before any run is begun", where=where, why=why
+        )
     return read_identity(kvs[0].value, key.decode())
 
 

@@ -7,7 +7,6 @@ ends that is counted on.
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +16,9 @@ from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.account import Account
 from leasekeeper.protocol.append import Entry, Fenced, Log, append
-from leasekeeper.protocol.audit import audit, check_latest, corrupt, out_of_step
+from leasekeeper.protocol.audit import audit, check_latest, corrupt, gone, out_of_step
 from leasekeeper.protocol.head import Head, read_head
-from leasekeeper.protocol.identity import Identity, the_identity
+from leasekeeper.protocol.identity import Identity, known_identity, the_identity
 from leasekeeper.protocol.keys import read_epoch
 from leasekeeper.protocol.meta import Meta, meta_body, read_meta
 from leasekeeper.protocol.plan import RANGE, TXN, Fault, Kind, Plan, persist
@@ -37,7 +36,6 @@ from leasekeeper.run_errors import (
     CorruptState,
     InputChanged,
     RunPruned,
-    RunRewound,
 )
 
 if TYPE_CHECKING:
@@ -60,8 +58,8 @@ class Opening:
 
     ``input`` is canonical JSON of what the run is to work on; None: whatever it was begun with. ``life`` is a new number and
     ``facts`` say who this is. ``signer`` signs what is added; ``ring`` are the keys by which others may have signed. ``marks``
-    are numbers of records with the hashes that somebody outside of etcd remembers. ``budget`` bounds the lives without a step
-    done.
+    are numbers of records with the hashes that somebody outside of etcd remembers, ``anchors`` the files that keep them.
+    ``budget`` bounds the lives without a step done.
     """
 
     life: str
@@ -71,6 +69,7 @@ class Opening:
     signer: SigningKey | None = None
     ring: Keyring | None = None
     marks: Mapping[int, str] = field(default_factory=dict)
+    anchors: tuple[str, ...] = ()
     budget: int = 10
     adopt_unsigned: bool = False
 
@@ -109,17 +108,19 @@ def open_run(
         InputChanged, RunPruned, CorruptState, RunRewound, SigningKeyMissing: why it cannot go on.
         Fault: etcd cannot be asked.
     """
-    identity = yield from the_identity(ctx, until)
     for _ in range(TRIES_MAX):
         seen = yield from _look(ctx, keys, mine, until)
         if seen.meta is None and seen.head is None:
             gen = _generation(keys, opening, seen.tomb)
             if opening.marks:
-                raise (yield from pieces(ctx, keys, until)) or _gone(keys, max(opening.marks))
+                raise (yield from pieces(ctx, keys, until)) or gone(keys.name.text, max(opening.marks), opening.anchors)
+            # Only now: of a namespace that was lost as a whole, nothing is made anew before its runs are given up.
+            identity = yield from the_identity(ctx, until)
             log, meta = _begun(ctx, keys, mine, opening, identity, gen, line, alive)
             if (yield from _begin(log, meta, opening, until)):
                 return Opened(log, identity, read_meta(meta, keys.meta.decode()), True)
         else:
+            identity = yield from known_identity(ctx, until)
             opened = yield from _take_over(
                 ctx, keys, mine, opening, identity, seen, line=line, alive=alive, until=until
             )
@@ -183,19 +184,6 @@ def _generation(keys: RunKeys, opening: Opening, tomb: pb.KeyValue | None) -> in
     if gone and (opening.gen is None or opening.gen <= gone):
         raise RunPruned(run=keys.name.text)
     return opening.gen or 1
-
-
-def _gone(keys: RunKeys, known: int) -> RunRewound:
-    """Nothing of the run is there, and it was."""
-    run = keys.name.text
-    return RunRewound(
-        f"etcd has nothing of run {run}, of which an anchor remembers record {known}: it was deleted or pruned, or an older"
-        " backup was restored; put it back, or look what it had done and give that up for lost (leasekeeper runs resolve"
-        f" {shlex.quote(run)} --accept-rewind FILE --evidence TEXT), then begin it again",
-        run=run,
-        have=0,
-        known=known,
-    )
 
 
 def _check_generation(keys: RunKeys, head: Head, opening: Opening, tomb: pb.KeyValue | None) -> None:
@@ -313,7 +301,7 @@ def _take_over(
     _check_generation(keys, head, opening, seen.tomb)
     if opening.input is not None and opening.input != meta.input:
         raise InputChanged(run=keys.name.text, recorded=digest(meta.input), given=digest(opening.input))
-    audited = yield from audit(ctx, keys, head, meta, opening.marks, until)
+    audited = yield from audit(ctx, keys, head, meta, opening.marks, until, anchors=opening.anchors)
     latest = audited.latest
     signed = bool(head.key_id or audited.signed_from)
     check_latest(latest, opening.signer, opening.ring, identity.uuid, signed=signed)

@@ -14,7 +14,7 @@ from leasekeeper.errors import ConfigError, Misuse
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.head import Head, read_head
-from leasekeeper.protocol.identity import Identity, the_identity
+from leasekeeper.protocol.identity import Identity, known_identity
 from leasekeeper.protocol.keys import read_epoch
 from leasekeeper.protocol.limits import check_length
 from leasekeeper.protocol.lost_result import bare_outcome
@@ -83,9 +83,9 @@ def resolve(ctx: Context, keys: RunKeys, word: Word, until: float) -> Plan[Recei
         SigningKeyMissing: the run's records are signed with another key, or with one, and there is none here.
         RunPruned: it is being removed.
     """
-    identity = yield from the_identity(ctx, until)
     for _ in range(TRIES_MAX):
         seen = yield from _look(ctx, keys, word, until)
+        identity = yield from known_identity(ctx, until)
         if word.applied and seen.pointer.state == "done":
             bare = yield from bare_outcome(ctx, keys, seen.pointer.outcome, word.missing, until)
             seen = replace(seen, bare=bare)
@@ -118,10 +118,16 @@ def _look(ctx: Context, keys: RunKeys, word: Word, until: float) -> Plan[_Seen]:
     )
 
 
-def _other_key(run: str, key_id: str, given: str) -> SigningKeyMissing:
+def _other_key(run: str, head: Head, given: str) -> SigningKeyMissing:
     """The word would be signed otherwise than the run's records are."""
-    if key_id:
-        return SigningKeyMissing(run=run, key_id=key_id)
+    if key_id := head.key_id:
+        text = f"records of {run} are signed with key {key_id}: set LEASEKEEPER_SIGNING_KEY_FILE to its file to say this"
+        if head.status != "quarantined":  # which no program takes over
+            text += (
+                "; or, where another key signs by now, start the program once with that one, and with the public part of"
+                f" key {key_id} in the file LEASEKEEPER_TRUST_FILE, which hands the run over, and say this with the new key"
+            )
+        return SigningKeyMissing(text, run=run, key_id=key_id)
     text = f"records of {run} are not signed, and this program has key {given!r}: say it without a key"
     return SigningKeyMissing(text, run=run)
 
@@ -129,7 +135,7 @@ def _other_key(run: str, key_id: str, given: str) -> SigningKeyMissing:
 def _check(keys: RunKeys, word: Word, seen: _Seen) -> None:
     key_id = word.signer.key_id if word.signer is not None else ""
     if seen.head.key_id != key_id:
-        raise _other_key(keys.name.text, seen.head.key_id, key_id)
+        raise _other_key(keys.name.text, seen.head, key_id)
     check_length(keys.name.text, seen.head.seq, more=2)
     if word.step is None:
         if seen.head.status != "quarantined" and not word.rewound:

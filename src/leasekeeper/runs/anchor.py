@@ -18,7 +18,11 @@ __all__ = ["Anchor", "Anchored", "FileAnchor", "SyslogAnchor", "anchored_in", "p
 
 
 class Anchor(Protocol):
-    """Remembers heads of runs. Safe to use from several threads; no call lasts longer than a bound of its own."""
+    """Remembers heads of runs. Safe to use from several threads; no call lasts longer than a bound of its own.
+
+    Two attributes are looked for, for the sake of people alone. ``file``: the path of the file that holds what is remembered, for
+    the commands that errors tell. ``answers`` False: `last` never knows anything, so that it does not is no news.
+    """
 
     def remember(self, run: str, gen: int, seq: int, hash: str, at_ms: int) -> None:  # noqa: A002 - the record's own word
         """Remember that record ``seq`` of generation ``gen`` of ``run`` has this hash. Durable when it returns.

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from leasekeeper.errors import ConfigError, Unavailable
-from leasekeeper.run_errors import AnchorSkewed, CorruptState, RunRewound
+from leasekeeper.protocol.audit import set_back
+from leasekeeper.run_errors import AnchorSkewed, CorruptState
 from leasekeeper.runs.anchored import FIRST, Anchored, Line, changed, check_anchored, read_line, write_line
 from leasekeeper.runs.durable import flush, flush_directory
 from leasekeeper.runs.within import Within
@@ -87,6 +88,11 @@ class FileAnchor:
         # This object has seen the file, so that a missing one is a loss; and its name has been flushed.
         self._seen = self._named = False
         self._within("open", self._look)
+
+    @property
+    def file(self) -> str:
+        """The path of the file, absolute."""
+        return str(self._path)
 
     def __repr__(self) -> str:
         return f"FileAnchor({str(self._path)!r})"
@@ -162,15 +168,9 @@ class FileAnchor:
         if head.back:
             return True
         if head.seq < known.seq:
-            raise RunRewound(run=head.run, have=head.seq, known=known.seq)
+            raise set_back(head.run, head.seq, known.seq, (str(self._path),))
         if head.seq == known.seq:
-            raise RunRewound(
-                f"record {head.seq} of {head.run} is another than the one that {self._path} remembers: find out which of"
-                " the two was changed before the run goes on",
-                run=head.run,
-                have=head.seq,
-                known=known.seq,
-            )
+            raise set_back(head.run, head.seq, known.seq, (str(self._path),))
         back_ms = known.at_ms - head.at_ms
         # Record 0 is none, and so its time is no record's: the operator's clock must not keep the run from beginning again.
         if back_ms > self._skew_ms and not known.is_nothing:

@@ -41,6 +41,9 @@ class SyslogAnchor:
     and then closed the connection. That it reached a disk is the server's business. Encryption is a local relay's.
     """
 
+    # Nobody can ask it.
+    answers = False
+
     def __init__(self, address: str, *, timeout_s: float = TIMEOUT_S, facility: int = FACILITY) -> None:
         """No I/O. ``address`` is ``udp://HOST[:PORT]``, ``tcp://HOST[:PORT]`` or ``unix:///PATH``; ``facility`` as in RFC 5424.
 

@@ -29,6 +29,7 @@ from leasekeeper.protocol.stop import entered
 from leasekeeper.run_errors import InDoubt, NotSerialisable, RecordTooLarge, RunHalted, RunRewound
 from leasekeeper.runs.alert import Alert, command_for, sound
 from leasekeeper.runs.effect import Step, as_effect
+from leasekeeper.runs.marks import Marks, marks, warn_of_silence
 from leasekeeper.runs.options import opening
 from leasekeeper.runs.spool import Spool
 from leasekeeper.runtime.appending import Queue
@@ -304,10 +305,12 @@ def entering(lease: Held, options: RunOptions, make: Callable[[Incarnation], Any
     keys = RunKeys(core.ctx.keys, options.name)
     mine = Ownership(lease.name, lease.token, lease.key.encode(), split_token(lease.token)[1])
     begun = opening(options, claim=lease.claim, lease_id=lease.lease_id, host=core.ctx.host, pid=core.ctx.pid)
+    told = Marks()
     if options.anchors:
         found = yield Talk(last(core.ctx, keys, core.now() + OPEN_S), "look")
         gen = found[0].gen if found else options.generation or 1
-        begun = replace(begun, marks=(yield Invoke(lambda: _marks(options, gen), "anchor")))
+        told = yield Invoke(lambda: marks(options.anchors, options.name.text, gen), "anchor")
+        begun = replace(begun, marks=told.known, anchors=told.files)
     plan = open_run(
         core.ctx,
         keys,
@@ -318,6 +321,8 @@ def entering(lease: Held, options: RunOptions, make: Callable[[Incarnation], Any
         until=core.now() + OPEN_S,
     )
     opened = yield Talk(plan, "open")
+    if not opened.fresh:
+        warn_of_silence(options.name.text, opened.log.head, told)
     recorded = Recorded(0 if opened.fresh else opened.log.head.seq)
     life = Incarnation(opened, recorded, options.blobs, options.quota)
     run = make(life)
@@ -334,13 +339,3 @@ def _delayed(lease: Held, run: str, delay: Delay) -> None:
         why = str(core.engine.public(delay.fault))
         told = RecordDelayed(run, delay.step, delay.kind, delay.how, delay.in_a_row, delay.waited_s, why, lease.claim)
         core.observe_soon(told)
-
-
-def _marks(options: RunOptions, gen: int) -> dict[int, str]:
-    """What anchors remember of a generation of the run, by record."""
-    marks: dict[int, str] = {}
-    for anchor in options.anchors:
-        known = anchor.last(options.name.text, gen)
-        if known is not None:
-            marks[known.seq] = known.hash
-    return marks
