@@ -234,7 +234,7 @@ class BlobMissing(FixIt):
 
 
 class RunRewound(FixIt):
-    """Records of RUN that somebody remembers are gone from etcd, as by a restore: see `leasekeeper runs verify RUN --anchor FILE`.
+    """Records of RUN that are remembered are gone from etcd, as by a restore: see `leasekeeper runs verify RUN --anchor FILE`.
 
     ``have`` is the number of the last record in etcd, ``known`` that of a record known to have been there. No step is begun.
     """
