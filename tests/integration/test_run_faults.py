@@ -11,6 +11,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,6 +73,12 @@ def make_room(server: EtcdServer) -> None:
         raw.delete(key.key)
     raw.post("kv/compaction", revision=str(raw.revision()), physical=True)
     raw.post("maintenance/defragment")
+    disarm(server)
+
+
+def disarm(server: EtcdServer) -> None:
+    """Have etcd take writes again."""
+    raw = RawEtcd(server.endpoint)
     raw.post("maintenance/alarm", action="DEACTIVATE", memberID=str(server.status().member_id), alarm="NOSPACE")
 
 
@@ -102,6 +110,35 @@ def test_a_full_etcd_takes_no_step_and_gets_the_outcome_of_what_was_begun(
         assert run.do("s", effect) == 7
         assert run.do("another", lambda: 2) == 2
         assert whole(keeper).count("outcome") == 3
+
+
+@pytest.mark.timeout(120)
+def test_a_larger_quota_helps_where_what_fills_etcd_is_live(tmp_path: Path) -> None:
+    """Restarted with more room it is still said to be full; once that is disarmed, what has waited all the while is recorded."""
+    with ExitStack() as stack:
+        tight = stack.enter_context(EtcdServer(fsync=False, quota_bytes=FULL, data_dir=tmp_path / "etcd"))
+        port = int(tight.endpoint.rpartition(":")[2])
+        roomy = EtcdServer(fsync=False, quota_bytes=4 * FULL, data_dir=tmp_path / "etcd", client_port=port)
+        stack.callback(roomy.close)
+
+        def effect() -> int:
+            fill(tight)
+            return 7
+
+        with Keeper(tight.endpoint, timing=Timing(ttl=60)) as keeper, keeper.run("order", id="1", signer=None) as run:
+            results: list[Any] = []
+            thread = threading.Thread(target=lambda: results.append(run.do("s", effect)), daemon=True)
+            thread.start()
+            until(lambda: _is_full(tight))
+            tight.stop()
+            roomy.start()
+            assert _is_full(roomy)
+            assert results == []
+            disarm(roomy)
+            thread.join(60)
+            assert results == [7]
+            assert run.do("another", lambda: 2) == 2
+            assert whole(keeper).count("outcome") == 2
 
 
 def delays(caplog: pytest.LogCaptureFixture) -> list[tuple[str, int]]:
