@@ -6,7 +6,7 @@ that is read of one run is read at one revision, so that its parts fit together 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from leasekeeper.errors import ConfigError
@@ -19,12 +19,13 @@ from leasekeeper.protocol.identity import read_identity
 from leasekeeper.protocol.inspect import read_together
 from leasekeeper.protocol.keys import Claim, prefix_end, read_claim, read_epoch, unescape
 from leasekeeper.protocol.plan import RANGE, Cause, Fault, Plan, persist
+from leasekeeper.protocol.receipt import read_receipt
 from leasekeeper.protocol.run_keys import RunKeys, RunName, seq_of
 from leasekeeper.run_errors import ILLEGIBLE
 from leasekeeper.run_records import RunView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from leasekeeper.protocol.context import Context
     from leasekeeper.protocol.halt import Halt
@@ -41,6 +42,7 @@ RUNS = 50
 KEYS = 200
 # A record has at most 64 KiB, a reply of gRPC's at most 4 MiB by default.
 RECORDS = 50
+UNREADABLE = "unreadable"
 
 
 class Compacted(Exception):
@@ -52,18 +54,27 @@ class Compacted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One run of a list: how it stands, or why that cannot be told. ``owner`` is who owns it now."""
+    """One run of a list: how it stands, or why that cannot be told. ``owner`` is who owns it now.
+
+    ``last`` is the kind of its last record where it is not finished and nobody owns it, and ``error`` the type of the error that
+    ended its last life by that record; "unreadable" where that cannot be read.
+    """
 
     run: str
     view: RunView | None
     owner: Claim | None
     why: str = ""
+    last: str = ""
+    error: str = ""
 
 
-def list_page(ctx: Context, prefix: str, start: bytes | None, until: float) -> Plan[tuple[list[Listed], bytes | None]]:
+def list_page(
+    ctx: Context, prefix: str, start: bytes | None, until: float, *, ends: bool = False
+) -> Plan[tuple[list[Listed], bytes | None]]:
     """One page of the runs whose text begins with ``prefix``, in order of their keys, and where to go on.
 
-    Each page is of one revision as far as heads and owners go; the pages together are not.
+    Each page is of one revision as far as heads and owners go; the pages together are not. With ``ends`` the last record of each
+    run that is neither finished nor owned is read as well, all of a page at once.
     """
     begin = run_keys.runs(ctx.keys, prefix)
     names, start = yield from _names(ctx, begin, start or begin, until)
@@ -83,7 +94,30 @@ def list_page(ctx: Context, prefix: str, start: bytes | None, until: float) -> P
         owner = read_claim(ctx.keys, owners[0], epoch) if owners else None
         listed.append(_listed(each, heads[0] if heads else None, owner))
         at += 2
-    return listed, start
+    return (yield from _ends(ctx, listed, known, until)) if ends else listed, start
+
+
+def _ends(ctx: Context, listed: list[Listed], names: Sequence[RunName], until: float) -> Plan[list[Listed]]:
+    """With the last record of each that is neither finished nor owned: a page of them fits into one reply."""
+    keys = {name.text: RunKeys(ctx.keys, name) for name in names}
+    left = [one for one in listed if one.view is not None and one.owner is None and one.view.status == "running"]
+    gets = [m.get(keys[one.run].record(one.view.seq)) for one in left if one.view is not None]
+    if not gets:
+        return listed
+    reply = yield from read_together(ctx, gets, until)
+    ended = {one.run: _ended(one, m.range_kvs(reply, index)) for index, one in enumerate(left)}
+    return [ended.get(one.run, one) for one in listed]
+
+
+def _ended(one: Listed, records: Sequence[pb.KeyValue]) -> Listed:
+    try:
+        receipt = read_receipt(records[0].value, "it") if records else None
+    except ILLEGIBLE:
+        receipt = None
+    if receipt is None:
+        return replace(one, last=UNREADABLE, error=UNREADABLE)
+    kind = receipt.data.get("type") if receipt.kind == "failed" else ""
+    return replace(one, last=receipt.kind, error=kind if isinstance(kind, str) else UNREADABLE)
 
 
 def _names(ctx: Context, begin: bytes, start: bytes, until: float) -> Plan[tuple[list[RunName | str], bytes | None]]:

@@ -13,7 +13,7 @@ from leasekeeper.cli.text import clip
 if TYPE_CHECKING:
     from leasekeeper.cli.runs.explaining import Told
 
-__all__ = ["KNOWN", "first_of_all"]
+__all__ = ["KNOWN", "first_of_all", "passes"]
 
 Command = tuple[str, ...]
 
@@ -56,7 +56,7 @@ _FIRST: dict[str, tuple[str, tuple[Command, ...]]] = {
     **dict.fromkeys(
         (
             *("ConfigError", "Misuse", "NotSerialisable", "StepBusy", "InputChanged", "IllegalTransition"),
-            *("RecordTooLarge", "TransactionTooLarge", "TooMuch", "RunFinished", "RunPruned"),
+            *("RecordTooLarge", "TransactionTooLarge", "TooMuch", "ExportKept", "RunFinished", "RunPruned"),
         ),
         (_CODE, ()),
     ),
@@ -86,8 +86,15 @@ _PASSES = frozenset(
         *("NotApplied", "TimeoutError", "ConnectionError", "ConnectionRefusedError", "ConnectionResetError"),
     }
 )
+# Of these, what the next life meets again: they have words of their own.
+_STANDS = frozenset({"Drift", "Conflict", "InDoubt", "Quarantined"})
 # The errors of which it is known whether, and what, has to be done.
 KNOWN = _PASSES | frozenset(_FIRST)
+
+
+def passes(kind: str) -> bool:
+    """Whether an error that ended a life, by its type, is one after which another life may just go on."""
+    return kind in _PASSES - _STANDS
 
 
 def first_of_all(told: Told) -> Iterator[str]:

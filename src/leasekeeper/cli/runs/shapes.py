@@ -5,6 +5,7 @@ As in `leasekeeper.cli.shapes`: tokens are text, times UTC text, what is not kno
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,8 @@ def listed_shape(one: Listed, halts: Iterable[Halt], now_s: float) -> dict[str, 
         "owner": one.owner.holder if one.owner is not None else None,
         "token": str(one.owner.token) if one.owner is not None else None,
         "halted": halt.scope if halt is not None else None,
+        "last": one.last or None,
+        "error": one.error or None,
         "generation": view.gen if view is not None else None,
         "seq": view.seq if view is not None else None,
         "steps_done": view.steps_done if view is not None else None,
@@ -81,8 +84,19 @@ def facts_shape(facts: Facts) -> dict[str, Any]:
         "in_doubt": list(now.doubts) if now is not None else None,
         "restarts": now.restarts if now is not None else None,
         "namespace_id": facts.namespace_id or None,
+        "input": _input(facts.meta),
         "pruned": facts.tomb is not None,
     }
+
+
+def _input(meta: bytes | None) -> Any:
+    from leasekeeper.protocol.meta import read_meta
+    from leasekeeper.run_errors import ILLEGIBLE
+
+    try:
+        return json.loads(read_meta(meta, "it").input) if meta is not None else None
+    except ILLEGIBLE:
+        return None
 
 
 def receipt_shape(receipt: Receipt) -> dict[str, Any]:

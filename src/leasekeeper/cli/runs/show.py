@@ -21,7 +21,7 @@ from leasekeeper.cli.runs.shapes import (
     unreadable_shape,
 )
 from leasekeeper.cli.runs.source import EtcdRun, reading
-from leasekeeper.cli.runs.words import at, brief_json, status_word
+from leasekeeper.cli.runs.words import at, begun_with, brief_json, status_word
 from leasekeeper.cli.settings import Settings
 from leasekeeper.cli.text import clip
 from leasekeeper.cli.values import run_argument
@@ -164,6 +164,8 @@ def _head(source: EtcdRun) -> list[Text]:
         lines.append(_field("last record", styled(f"{now.seq}, {at(now.at_ms)}, hash {now.hash}")))
         lines.append(_field("restarts", styled(f"{now.restarts} since a step was done")))
         lines.append(_field("generation", styled(str(now.gen))))
+    if given := begun_with(facts.meta):
+        lines.append(_field("input", styled(given)))
     owner = phrases.holder(facts.owner).append(f", token {facts.owner.token}") if facts.owner else styled("nobody")
     lines.append(_field("owner", owner))
     lines.append(_field("lease", styled(clip(facts.name.lease, 1000))))
