@@ -131,10 +131,9 @@ def test_a_doubt_is_one_line_of_the_log(keeper: Keeper, caplog: pytest.LogCaptur
     assert "; the effect returned, and its postcondition does not hold; " in line
     assert "to go on: leasekeeper runs explain order/o-1; if it was applied: " in line
     assert "; if it was not: leasekeeper runs resolve order/o-1 a --not-applied --evidence TEXT" in line
-    (ended,) = [
-        record.getMessage() for record in caplog.records if "did not get to its end" in record.getMessage()
-    ] or [""]
-    assert ("runs resolve" in ended) == working, "who reads more reads why the worker left it"
+    told = [record.getMessage() for record in caplog.records if "in doubt" in record.getMessage()]
+    assert len(told) == 3, "who reads more reads that of the step, and how the life ended"
+    assert [text for text in told if "runs resolve" in text] == [line], "what to type stands there once"
 
 
 def test_a_quarantine_is_one_line_of_the_log(keeper: Keeper, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,16 +6,21 @@ import functools
 import itertools
 import logging
 import threading
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
 from leasekeeper import AsyncKeeper, ConfigError, Conflict, Drift, InDoubt, Keeper, Misuse, RunHalted, Unavailable
+from leasekeeper.errors import StoreRewound
+from leasekeeper.protocol.halt import Halt
 from leasekeeper.protocol.run_keys import RunName
-from leasekeeper.protocol.unfinished import BEGINNING
+from leasekeeper.protocol.unfinished import BEGINNING, Snag, Stand
+from leasekeeper.run_errors import AnchorSkewed, CorruptState, NotSerialisable, RunRewound
 from leasekeeper.runs.pool import (
     EVERY_MIN_S,
+    HALTS_MAX,
     REST_FIRST_S,
     REST_MAX_S,
     RESTING_MAX,
@@ -238,7 +243,7 @@ def test_what_rests_is_bounded() -> None:
     logging.getLogger("leasekeeper").disabled = True
     try:
         for name in names(RESTING_MAX + 10):
-            one.ended(Attempt(name, standing="stopped"), None)
+            one.ended(Attempt(name, Stand("stopped")), None)
     finally:
         logging.getLogger("leasekeeper").disabled = False
     one.found(names(RESTING_MAX + 10), BEGINNING)
@@ -293,18 +298,244 @@ def test_whatever_a_function_raises_is_its_failure(make: Callable[[], BaseExcept
     assert one.failed == 1
 
 
+# ---------------------------------------------------------------- whom it tells
+
+
+def lines(caplog: pytest.LogCaptureFixture, least: int = logging.INFO) -> list[str]:
+    """What was logged."""
+    return [f"{each.levelname} {each.getMessage()}" for each in caplog.records if each.levelno >= least]
+
+
 @pytest.mark.parametrize("error", [InDoubt(run="order/o-0", step="s"), Drift(run="order/o-0", step="s")], ids=repr)
-def test_what_an_alert_tells_is_no_error_again(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
-    """A25: an alert is one line at ERROR; that the attempt ended by it is told to those who read more."""
+def test_what_the_run_tells_is_not_told_again(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+    """A25: an alert is one line at ERROR; that the attempt ended by it is told to those who read everything."""
+    caplog.set_level(logging.DEBUG, "leasekeeper")
+    one, (name,) = pool(Now()), names(1)
+    assert one.ended(Attempt(name, begun=True), error) is None
+    (record,) = caplog.records
+    assert (record.levelno, record.exc_info) == (logging.DEBUG, None)
+
+
+def test_a_conflict_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A16 A25: one alert, one line at ERROR; then the run is not tried until the conflict is gone; a new one is told anew."""
     caplog.set_level(logging.INFO, "leasekeeper")
+    now = Now()
+    one, (name,) = pool(now), names(1)
+    met = Conflict(run="order/o-0", step="s")
+    alert = one.ended(Attempt(name, begun=True), met)
+    assert alert is not None
+    assert (alert.kind, alert.run, alert.step, alert.command) == (
+        "conflict",
+        "order/o-0",
+        "s",
+        "leasekeeper runs explain order/o-0",
+    )
+    one.told(name, alert, passed_on=True)
+    (line,) = lines(caplog)
+    assert line == f"ERROR {alert.line}"
+    assert caplog.records[0].__dict__["alert_kind"] == "conflict"
+    assert one.snag(name) == Snag("s")
+    for _ in range(5):
+        now.s += 10_000
+        seen = Attempt(name, Stand("waits", b"", True))
+        assert not one.may_try(seen)
+        assert one.ended(seen, None) is None
+    word = Attempt(name, Stand("waits", b"", False), begun=True)
+    assert one.may_try(word)
+    assert one.ended(word, met) == alert
+    assert len(lines(caplog)) == 2
+
+
+def test_a_hook_that_could_not_tell_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+    """A16: while one tells, nobody else does; who told nobody is asked when the run is looked at again; it is logged once."""
+    caplog.set_level(logging.INFO, "leasekeeper")
+    one, (name,) = pool(Now()), names(1)
+    alert = one.ended(Attempt(name, begun=True), Conflict(run="order/o-0", step="s"))
+    assert alert is not None
+    seen = Attempt(name, Stand("waits", b"", True))
+    assert one.ended(seen, None) is None
+    for _ in range(2):
+        one.told(name, alert, passed_on=False)
+        assert one.ended(seen, None) == alert
+    one.told(name, alert, passed_on=True)
+    assert one.ended(seen, None) is None
+    assert len(lines(caplog)) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [RunRewound(run="order/o-0", have=3, known=5), AnchorSkewed(run="order/o-0", seq=4)], ids=repr
+)
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_was_set_back_is_told_once(error: BaseException, begun: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """A16 A25: one alert; the run is tried again when its head has changed, or after five minutes, and not told again."""
+    caplog.set_level(logging.INFO, "leasekeeper")
+    now = Now()
+    one, (name,) = pool(now), names(1)
+    alert = one.ended(Attempt(name, Stand("waits", b"head"), begun=begun), error)
+    assert alert is not None
+    assert alert.kind == "rewound"
+    one.told(name, alert, passed_on=True)
+    assert one.snag(name) == Snag(head=None if begun else b"head")
+    assert not one.may_try(Attempt(name, Stand("waits", b"head", True)))
+    assert one.may_try(Attempt(name, Stand("waits", b"other", False)))
+    now.s += REST_MAX_S + 1
+    again = Attempt(name, Stand("waits", b"head", True))
+    assert one.may_try(again)
+    assert one.ended(again, error) is None
+    assert not one.may_try(again)
+    assert [line.startswith("ERROR rewound: ") for line in lines(caplog)].count(True) == 1
+
+
+def test_an_alert_in_a_group_is_one() -> None:
+    """A16: what tasks of a program raise together is told as if it were raised alone."""
+
+    class Group(Exception):
+        def __init__(self, *each: BaseException) -> None:
+            self.exceptions = each
+
+    one, (name,) = pool(Now()), names(1)
+    logging.getLogger("leasekeeper").disabled = True
+    try:
+        met = Group(ValueError("no"), Group(Conflict(run="order/o-0", step="s")))
+        alert = one.ended(Attempt(name, begun=True), met)
+    finally:
+        logging.getLogger("leasekeeper").disabled = False
+    assert alert is not None
+    assert alert.kind == "conflict"
+
+
+def test_an_alert_about_another_run_does_not_hold_this_one_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+    """A16: a function that opens other runs may meet the conflict of one: told once, and tried again after a long rest."""
+    caplog.set_level(logging.INFO, "leasekeeper")
+    now = Now()
+    one, (name,) = pool(now), names(1)
+    met = Conflict(run="other/1", step="s")
+    assert one.ended(Attempt(name, begun=True), met) is not None
+    assert one.snag(name) is None
+    now.s += REST_MAX_S / 2 - 1
+    one.found([name], BEGINNING)
+    assert taken(one) == []
+    now.s += REST_MAX_S
+    one.found([name], BEGINNING)
+    assert taken(one) == [name]
+    assert one.ended(Attempt(name, begun=True), met) is None
+
+
+def test_a_drift_rests_long_at_once() -> None:
+    """Each try at it costs a life and finds it again, unless the outside world was mended meanwhile."""
+    now = Now()
+    one, (name,) = pool(now), names(1)
+    one.ended(Attempt(name, begun=True), Drift(run="order/o-0", step="s"))
+    now.s += REST_MAX_S / 2 - 1
+    one.found([name], BEGINNING)
+    assert taken(one) == []
+
+
+# ---------------------------------------------------------------- what it logs
+
+
+def test_the_same_failure_is_told_less_and_less(caplog: pytest.LogCaptureFixture) -> None:
+    """A25: the 1st, 2nd, 4th, 8th time in a row, where it was raised the first time only; another failure is told at once."""
+    caplog.set_level(logging.INFO, "leasekeeper")
+    one, (name,) = pool(Now()), names(1)
+    for number in range(10):
+        failed(one, name, ValueError(f"no answer after {number} s"))
+    told = lines(caplog)
+    assert [line.partition("end here")[2] for line in told] == [
+        ": ValueError: no answer after 0 s",
+        ", 2 times in a row for the same reason: ValueError: no answer after 1 s",
+        ", 4 times in a row for the same reason: ValueError: no answer after 3 s",
+        ", 8 times in a row for the same reason: ValueError: no answer after 7 s",
+    ]
+    assert [record.exc_info is not None for record in caplog.records] == [True, False, False, False]
+    failed(one, name, ValueError("refused"))
+    failed(one, name, ValueError("no answer after 1 s"))
+    assert [line.partition("end here")[2] for line in lines(caplog)[4:]] == [
+        ": ValueError: refused",
+        ": ValueError: no answer after 1 s",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "level"),
+    [
+        (NotSerialisable(field="result.when", value="a date", expected="JSON"), logging.ERROR),
+        (CorruptState(where="run/order/o-0/head", why="it was\nchanged"), logging.ERROR),
+        (Unavailable("away"), logging.WARNING),
+    ],
+    ids=repr,
+)
+def test_errors_of_ours_are_one_line(error: BaseException, level: int, caplog: pytest.LogCaptureFixture) -> None:
+    """A25: they say what to do; where in leasekeeper it was noticed helps nobody. The class is named."""
     failed(pool(Now()), names(1)[0], error)
     (record,) = caplog.records
-    assert (record.levelno, record.exc_info) == (logging.INFO, None)
+    assert (record.levelno, record.exc_info) == (level, None)
+    said = f"run order/o-0 did not get to its end here: {type(error).__name__}: {' '.join(str(error).split())}"
+    assert record.getMessage() == said
 
 
-def test_a_conflict_is_told_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody is alerted of a conflict, so the worker tells it; where it was raised says no more than its step."""
-    failed(pool(Now()), names(1)[0], Conflict(run="order/o-0", step="s"))
+def test_where_the_programs_errors_were_raised(caplog: pytest.LogCaptureFixture) -> None:
+    """A25: the frames of the program are shown, those of leasekeeper between them are not; the error itself keeps them all."""
+
+    def refuses() -> float:
+        raise ValueError("no")
+
+    now = Now()
+    one, (name,) = pool(now), names(1)
+    one.is_due()
+    one._now = refuses
+    with pytest.raises(ValueError, match="no") as raised:
+        one.is_due()
+    one._now = now
+    error = raised.value
+    assert "pool.py" in "".join(traceback.format_exception(error))
+    failed(one, name, error)
     (record,) = caplog.records
-    assert (record.levelno, record.exc_info) == (logging.ERROR, None)
-    assert "leasekeeper runs explain order/o-0" in record.getMessage()
+    assert record.exc_info is not None
+    shown = "".join(traceback.format_exception(*record.exc_info))
+    assert "in refuses" in shown
+    assert "/runs/pool.py" not in shown
+    assert "pool.py" in "".join(traceback.format_exception(error))
+
+
+def test_what_leasekeeper_itself_gets_wrong_is_shown_whole(caplog: pytest.LogCaptureFixture) -> None:
+    """An error that is none of ours and was raised in our code is a bug: all of its frames are needed."""
+    one, (name,) = pool(Now()), names(1)
+    with pytest.raises(AttributeError) as raised:
+        one.snag(None)  # type: ignore[arg-type]
+    failed(one, name, raised.value)
+    (record,) = caplog.records
+    assert record.exc_info is not None
+    assert "in snag" in "".join(traceback.format_exception(*record.exc_info))
+
+
+def test_an_etcd_that_was_set_back_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A25: it concerns all runs, so it is one line of the worker's and no run's failure; told anew after runs went on."""
+    one = pool(Now())
+    for _ in range(3):
+        one.found(names(3), BEGINNING)
+        for name in names(3):
+            one.ended(Attempt(name), StoreRewound(seen=9, now=3))
+    assert [line[:32] for line in lines(caplog)] == ["ERROR a worker can take no run: "]
+    assert "leasekeeper epoch bump" in lines(caplog)[0]
+    assert one.failed == 0
+    one.ended(Attempt(names(1)[0], begun=True), None)
+    one.missed(StoreRewound(seen=9, now=3))
+    assert len(lines(caplog)) == 2
+
+
+def test_each_halt_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """B15: a worker that finds nothing but halted runs says so, with who halted them and why; so does one whose run is halted."""
+    caplog.set_level(logging.INFO, "leasekeeper")
+    one = pool(Now())
+    first = Halt("order/*", "the bank is closed", "ann", 1000, 7)
+    for _ in range(3):
+        one.found([], BEGINNING, [first])
+    met = RunHalted(run="order/o-0", scope="order/*", reason="the bank is closed", by="ann", at_ms=1000)
+    failed(one, names(1)[0], met)
+    assert lines(caplog) == ["INFO a worker leaves runs alone: 'order/*' was halted by ann: the bank is closed"]
+    one.found([], BEGINNING, [Halt("order/*", "again", "", 2000, 9)])
+    assert lines(caplog)[1:] == ["INFO a worker leaves runs alone: 'order/*' was halted: again"]
+    for number in range(HALTS_MAX + 10):
+        one.found([], BEGINNING, [Halt("*", "", "", number, 0)])
+    assert len(one._halts) == HALTS_MAX

@@ -6,7 +6,7 @@ be told then. So it is opened as long as an alert is due, and opening it tells.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from leasekeeper.errors import ConfigError
 from leasekeeper.protocol import etcd_pb2 as pb
@@ -16,6 +16,7 @@ from leasekeeper.protocol import run_keys
 from leasekeeper.protocol.head import Head, read_head
 from leasekeeper.protocol.keys import escape, prefix_end, unescape
 from leasekeeper.protocol.plan import TXN, Plan, persist
+from leasekeeper.protocol.pointer import read_pointer
 from leasekeeper.protocol.run_keys import RunKeys, RunName
 from leasekeeper.run_errors import ILLEGIBLE
 
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from leasekeeper.protocol.context import Context
+    from leasekeeper.protocol.halt import Halt
 
-__all__ = ["BEGINNING", "Place", "Standing", "look", "page", "standing", "waits"]
+__all__ = ["BEGINNING", "Place", "Snag", "Stand", "Standing", "look", "page", "stand", "standing", "waits"]
 
 PAGE = 500
 OWNED_MAX = 10_000
@@ -40,8 +42,35 @@ Place = tuple[int, bytes | None]
 BEGINNING: Place = (0, None)
 
 
-def page(ctx: Context, workflow: str, start: bytes | None, until: float) -> Plan[tuple[list[RunName], bytes | None]]:
-    """One page of a workflow's unfinished runs that nobody owned at that moment and no halt covered, and where to go on."""
+class Snag(NamedTuple):
+    """Why it is of no use to go on with a run: the conflict of ``step``, or else that its head is still ``head``.
+
+    None: nothing that is known would show a change.
+    """
+
+    step: str = ""
+    head: bytes | None = None
+
+
+class Stand(NamedTuple):
+    """How a run stands, with its head's bytes (empty: there is none), and whether the snag that was asked for is still there."""
+
+    standing: Standing
+    head: bytes = b""
+    snagged: bool = False
+
+
+def _nobody(halt: Halt) -> None:
+    """Nobody wants to know of it."""
+
+
+def page(
+    ctx: Context, workflow: str, start: bytes | None, until: float, halted: Callable[[Halt], None] = _nobody
+) -> Plan[tuple[list[RunName], bytes | None]]:
+    """One page of a workflow's unfinished runs that nobody owned at that moment and no halt covered, and where to go on.
+
+    ``halted`` is told each halt that covers one of them.
+    """
     prefix = run_keys.unfinished(ctx.keys, workflow)
     leases = ctx.keys.leases + escape(f"run/{escape(workflow)}/").encode()
     kinds = pb.RangeRequest
@@ -62,41 +91,73 @@ def page(ctx: Context, workflow: str, start: bytes | None, until: float) -> Plan
     names = [name for kv in found for name in _name(workflow, kv.key[len(prefix) :])]
     more = found[-1].key + b"\0" if found and reply.responses[0].response_range.more else None
     stopped = halts.halts(m.range_kvs(reply, 2), run_keys.halts(ctx.keys))
-    return [name for name in names if name.lease not in taken and not halts.covering(stopped, name.text)], more
+    free = [(name, halts.covering(stopped, name.text)) for name in names if name.lease not in taken]
+    for halt in {halt for _, halt in free if halt is not None}:
+        halted(halt)
+    return [name for name, halt in free if halt is None], more
 
 
 def look(
-    ctx: Context, workflows: Sequence[str], place: Place, until: float, going: Callable[[], bool] = lambda: True
+    ctx: Context,
+    workflows: Sequence[str],
+    place: Place,
+    until: float,
+    going: Callable[[], bool] = lambda: True,
+    halted: Callable[[Halt], None] = _nobody,
 ) -> Plan[tuple[list[RunName], Place]]:
     """The unfinished runs of some workflows that nobody owned, from a place on, and the place to go on from the next time.
 
-    It ends where the list does, or with about `LOOK_MAX` runs, or as soon as ``going`` is no longer true.
+    It ends where the list does, or with about `LOOK_MAX` runs, or as soon as ``going`` is no longer true. ``halted`` is told the
+    halts that cover others of them.
     """
     found: list[RunName] = []
     index, start = place if place[0] < len(workflows) else BEGINNING
     while index < len(workflows) and len(found) < LOOK_MAX and going():
-        names, start = yield from page(ctx, workflows[index], start, until)
+        names, start = yield from page(ctx, workflows[index], start, until, halted)
         found += names
         index += start is None
         until = max(until, ctx.now() + PROGRESS_S)  # what makes progress may go on
     return found, (BEGINNING if index >= len(workflows) else (index, start))
 
 
-def standing(ctx: Context, name: RunName, until: float) -> Plan[Standing]:
+def stand(ctx: Context, name: RunName, until: float, snag: Snag | None = None) -> Plan[Stand]:
     """How a run stands, as far as it matters to who might go on with it."""
     keys, prefix = RunKeys(ctx.keys, name), run_keys.halts(ctx.keys)
-    reply = yield from persist(TXN, m.read_only((m.get(keys.head), halts.all_of(prefix))), now=ctx.now, until=until)
-    kvs, stand = m.range_kvs(reply, 0), halts.halts(m.range_kvs(reply, 1), prefix)
+    gets = [m.get(keys.head), halts.all_of(prefix)]
+    if snag is not None and snag.step:
+        gets.append(m.get(keys.step(snag.step)))
+    reply = yield from persist(TXN, m.read_only(gets), now=ctx.now, until=until)
+    heads, stand = m.range_kvs(reply, 0), halts.halts(m.range_kvs(reply, 1), prefix)
+    head = heads[0].value if heads else b""
+    covered = halts.covering(stand, name.text) is not None or m.range_count(reply, 1) > len(stand)
+    snagged = snag is not None and (_in_conflict(reply) if snag.step else snag.head in (None, head))
+    return Stand(_standing(head, keys.head.decode(), halted=covered), head, snagged)
+
+
+def standing(ctx: Context, name: RunName, until: float) -> Plan[Standing]:
+    """How a run stands, in a word."""
+    return (yield from stand(ctx, name, until)).standing
+
+
+def _standing(stored: bytes, where: str, *, halted: bool) -> Standing:
     try:
-        head = read_head(kvs[0].value, keys.head.decode()) if kvs else Head(status="quarantined")
+        head = read_head(stored, where) if stored else Head(status="quarantined")
     except ILLEGIBLE:
         return "stopped"
     if head.status == "finished":
         return "finished"
     if head.status != "running" and not head.due:
         return "stopped"
-    covered = halts.covering(stand, name.text) is not None or m.range_count(reply, 1) > len(stand)
-    return "halted" if covered else "waits"
+    return "halted" if halted else "waits"
+
+
+def _in_conflict(reply: pb.TxnResponse) -> bool:
+    """Whether the step that was asked for is in conflict: whoever asks for it is told so, until an operator says a word."""
+    found = m.range_kvs(reply, 2)
+    try:
+        return bool(found) and read_pointer(found[0]).state == "conflict"
+    except ILLEGIBLE:
+        return False  # who opens the run sees what is wrong with it
 
 
 def waits(ctx: Context, name: RunName, until: float) -> Plan[bool]:

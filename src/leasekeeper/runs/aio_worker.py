@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 from leasekeeper.errors import LeasekeeperError, Misuse
 from leasekeeper.protocol import unfinished
 from leasekeeper.runs.aio import AsyncRunning
+from leasekeeper.runs.failures import give
 from leasekeeper.runs.pool import Attempt, Pool, check_came_to_its_end
+from leasekeeper.runtime.aio import aside
 
 if TYPE_CHECKING:
     from leasekeeper.aio import AsyncKeeper
+    from leasekeeper.protocol.halt import Halt
     from leasekeeper.protocol.run_keys import RunName
     from leasekeeper.runs.aio import AsyncRun
     from leasekeeper.runs.options import AskedOfWorker
@@ -39,8 +42,15 @@ class AsyncWorker:
         asked: AskedOfWorker,
     ) -> None:
         self._keeper = keeper
-        now = keeper._core.now
-        self._pool = Pool(resume, concurrency=concurrency, every=every, now=now, asked=asked, awaits=True)
+        self._pool = Pool(
+            resume,
+            concurrency=concurrency,
+            every=every,
+            now=keeper._core.now,
+            asked=asked,
+            awaits=True,
+            holder=keeper._core.ctx.holder,
+        )
         self._ttl = ttl
         keeper._core.want("any", ttl, None, "")
         self._started = False
@@ -148,15 +158,17 @@ class AsyncWorker:
     async def _look(self) -> None:
         """Look for runs: one task for all of them."""
         core, pool = self._keeper._core, self._pool
+        halted: list[Halt] = []
         try:
-            plan = unfinished.look(core.ctx, pool.workflows, pool.place, core.until(), lambda: not self._stopping)
+            until, going = core.until(), (lambda: not self._stopping)
+            plan = unfinished.look(core.ctx, pool.workflows, pool.place, until, going, halted.append)
             names, place = await core.arun(plan)
         except LeasekeeperError as error:
             self._stopping = self._stopping or core.closed or core.forked
             if not self._stopping:
                 pool.missed(error)
         else:
-            pool.found(names, place)
+            pool.found(names, place, halted)
 
     async def _take(self, name: RunName) -> None:
         """Go on with a run, if nobody else does; what comes of it is in its records.
@@ -173,12 +185,16 @@ class AsyncWorker:
             while not going.done():
                 going.cancel()
                 await asyncio.wait((going,))
-        self._pool.ended(attempt, asyncio.CancelledError() if going.cancelled() else going.exception())
+        alert = self._pool.ended(attempt, asyncio.CancelledError() if going.cancelled() else going.exception())
+        if alert is not None:
+            hook, observe = self._pool.alert, self._keeper._core.observe
+            passed_on = await aside(lambda: give(alert, hook, observe), "leasekeeper-alarm")
+            self._pool.told(name, alert, passed_on=passed_on)
 
     async def _go_on(self, attempt: Attempt) -> None:
         keeper, core, name = self._keeper, self._keeper._core, attempt.name
-        attempt.standing = await core.arun(unfinished.standing(core.ctx, name, core.until()))
-        if attempt.standing != "waits":
+        attempt.stand = await core.arun(unfinished.stand(core.ctx, name, core.until(), self._pool.snag(name)))
+        if not self._pool.may_try(attempt):
             return
         options = self._pool.options(name)
         lease = await keeper.try_acquire(name.lease, ttl=self._ttl)
@@ -186,7 +202,7 @@ class AsyncWorker:
             return
         async with AsyncRunning(keeper, options, self._ttl, None, keeper._passing, lease=lease) as run:
             if run._read:  # somebody finished it between the look and the lease
-                attempt.standing = "finished"
+                attempt.stand = unfinished.Stand("finished")
                 return
             attempt.begun = True
             check_came_to_its_end(name.workflow, await self._pool.resume[name.workflow](run))

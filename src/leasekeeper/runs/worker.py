@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from leasekeeper.errors import LeasekeeperError, Misuse
 from leasekeeper.protocol import unfinished
+from leasekeeper.runs.failures import give
 from leasekeeper.runs.pool import Attempt, Pool, check_came_to_its_end
 from leasekeeper.runs.run import Running
 from leasekeeper.runtime.fork import HERE
@@ -20,7 +21,9 @@ from leasekeeper.wire.worker import begin
 
 if TYPE_CHECKING:
     from leasekeeper.keeper import Keeper
+    from leasekeeper.protocol.halt import Halt
     from leasekeeper.protocol.run_keys import RunName
+    from leasekeeper.runs.alert import Alert
     from leasekeeper.runs.options import AskedOfWorker
     from leasekeeper.runs.run import Run
 
@@ -46,8 +49,15 @@ class Worker:
         asked: AskedOfWorker,
     ) -> None:
         self._keeper = keeper
-        now = keeper._core.now
-        self._pool = Pool(resume, concurrency=concurrency, every=every, now=now, asked=asked, awaits=False)
+        self._pool = Pool(
+            resume,
+            concurrency=concurrency,
+            every=every,
+            now=keeper._core.now,
+            asked=asked,
+            awaits=False,
+            holder=keeper._core.ctx.holder,
+        )
         self._ttl = ttl
         keeper._core.want("any", ttl, None, "")
         # Guards the pool and all below; whoever changes something tells those who wait.
@@ -164,8 +174,10 @@ class Worker:
     def _look(self) -> None:
         """Look for runs: one thread for all of them."""
         core, pool = self._keeper._core, self._pool
+        halted: list[Halt] = []
         try:
-            plan = unfinished.look(core.ctx, pool.workflows, pool.place, core.until(), lambda: not self._stopping)
+            until, going = core.until(), (lambda: not self._stopping)
+            plan = unfinished.look(core.ctx, pool.workflows, pool.place, until, going, halted.append)
             names, place = core.run(plan)
         except LeasekeeperError as error:
             if core.closed or core.forked:
@@ -175,7 +187,7 @@ class Worker:
                 pool.missed(error)
         else:
             with self._news:
-                pool.found(names, place)
+                pool.found(names, place, halted)
 
     def _take(self, name: RunName) -> None:
         """Go on with a run, if nobody else does; what comes of it is in its records."""
@@ -188,20 +200,34 @@ class Worker:
             self._stopping = True  # the function has forked, and this is the child
             return
         with self._news:
-            self._pool.ended(attempt, error)
+            alert = self._pool.ended(attempt, error)
+        if alert is not None:
+            self._give(name, alert)
+
+    def _give(self, name: RunName, alert: Alert) -> None:
+        """Tell somebody, beside what other threads do."""
+        passed_on = give(alert, self._pool.alert, self._keeper._core.observe)
+        if self._is_elsewhere():
+            self._stopping = True  # the hook has forked, and this is the child
+            return
+        with self._news:
+            self._pool.told(name, alert, passed_on=passed_on)
 
     def _go_on(self, attempt: Attempt) -> None:
         keeper, core, name = self._keeper, self._keeper._core, attempt.name
-        attempt.standing = core.run(unfinished.standing(core.ctx, name, core.until()))
-        if attempt.standing != "waits":
-            return
+        with self._news:
+            snag = self._pool.snag(name)
+        attempt.stand = core.run(unfinished.stand(core.ctx, name, core.until(), snag))
+        with self._news:
+            if not self._pool.may_try(attempt):
+                return
         options = self._pool.options(name)
         lease = keeper.try_acquire(name.lease, ttl=self._ttl)
         if lease is None:
             return
         with Running(keeper, options, self._ttl, None, keeper._passing, lease=lease) as run:
             if run._read:  # somebody finished it between the look and the lease
-                attempt.standing = "finished"
+                attempt.stand = unfinished.Stand("finished")
                 return
             attempt.begun = True
             check_came_to_its_end(name.workflow, self._pool.resume[name.workflow](run))
