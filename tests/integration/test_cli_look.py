@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -133,10 +134,22 @@ def test_show_tells_owner_queue_and_lock_key(cli: Any, keeper: Keeper, raw: RawE
     ):
         assert text in done.out
     assert HELD.search(done.out)
+    (remove,) = [line.strip() for line in done.out.splitlines() if "leasekeeper break" in line]
+    assert remove == f"leasekeeper break job/a --token {lease.token}"
     assert done.out.index("waiter-1") < done.out.index("waiter-2")
     shown = cli("show", "job/a", "-o", "json").json
     assert [one["holder"] for one in shown["waiters"]] == ["waiter-1", "waiter-2"]
     assert set(shown) == {"name", "lock_key", "owner", "waiting", "waiters"}
+
+
+def test_the_command_that_show_gives_removes_just_this_claim(cli: Any, keeper: Keeper) -> None:
+    """It can be pasted as it stands, whatever the name, and ends the claim that was shown."""
+    lease = keeper.acquire("-odd name/'a'")
+    done = cli("show", "--", "-odd name/'a'")
+    (remove,) = [line for line in done.out.splitlines() if "leasekeeper break" in line]
+    removed = cli(*shlex.split(remove)[1:], answer="y\n")
+    assert removed.code == 0
+    assert f"removed the claim with token {lease.token}" in removed.out
 
 
 def test_show_of_a_free_name_is_a_negative_answer(cli: Any) -> None:

@@ -57,10 +57,11 @@ def judge(facts: Facts) -> list[Finding]:
 
 def _endpoints(facts: Facts) -> Iterator[Finding]:
     for fact in facts.endpoints:
-        yield from _endpoint(fact)
+        full = any(each.kind == "NOSPACE" and each.member_id == fact.member_id for each in facts.alarms or ())
+        yield from _endpoint(fact, full)
 
 
-def _endpoint(fact: EndpointFact) -> Iterator[Finding]:
+def _endpoint(fact: EndpointFact, full: bool) -> Iterator[Finding]:
     where = fact.endpoint
     if fact.denied:
         yield Finding(Severity.NOTE, where, "answers, but this user is not allowed to see its status")
@@ -73,7 +74,7 @@ def _endpoint(fact: EndpointFact) -> Iterator[Finding]:
     yield Finding(Severity.OK, where, f"etcd {clip(fact.version) or 'of unknown version'}{delay}")
     yield from _version(fact)
     yield from _role(fact)
-    yield from _size(fact)
+    yield from _size(fact, full)
     yield from _pace(fact)
 
 
@@ -102,7 +103,13 @@ def _role(fact: EndpointFact) -> Iterator[Finding]:
         yield Finding(Severity.ERROR, fact.endpoint, "knows no leader, so nothing can be acquired or proven", do)
 
 
-def _size(fact: EndpointFact) -> Iterator[Finding]:
+def _size(fact: EndpointFact, full: bool) -> Iterator[Finding]:
+    if full and not fact.db_quota:  # what is assumed of its quota is wrong, then
+        what = f"its database has {fact.db_size / MIB:.0f} MiB, and reached its quota, which this version does not tell"
+        yield Finding(
+            Severity.WARNING, fact.endpoint, what, "give the quota that it was started with to runs as quota="
+        )
+        return
     if fact.db_quota < 0:  # --quota-backend-bytes below 0 turns it off
         yield Finding(Severity.OK, fact.endpoint, f"its database has {fact.db_size / MIB:.0f} MiB, and no quota")
         return
@@ -179,7 +186,8 @@ def _alarms(facts: Facts) -> Iterator[Finding]:
             yield Finding(Severity.NOTE, "alarms", _not_told(facts))
         return
     cures = {
-        "NOSPACE": "compact, defragment each member, then: etcdctl alarm disarm",
+        "NOSPACE": "compact, defragment each member, then: etcdctl alarm disarm. If that makes no room, restart each with a"
+        " larger --quota-backend-bytes, disarm, then prune runs. Break no lease: its owner may have something to record yet",
         "CORRUPT": "replace this member's data from the others; do not use it until then",
     }
     for alarm in facts.alarms:
