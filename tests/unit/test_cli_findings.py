@@ -202,6 +202,18 @@ def test_faults_end_with_the_release_that_mends_them(version: str, count: int) -
     assert len(faults_of(release)) == count
 
 
+def test_a_full_member_that_does_not_tell_its_quota_is_not_called_ok() -> None:
+    """C42: beside NOSPACE the default quota is no fact: the member that is full is not said to have room, the others are."""
+    small = [endpoint(number, db_size=5 * MIB, db_quota=0) for number in (1, 2, 3)]
+    facts = replace(HEALTHY, endpoints=tuple(small), alarms=(AlarmFact("NOSPACE", small[0].member_id),))
+    about = [(finding.severity, finding.what) for finding in judge(facts) if "MiB" in finding.what]
+    assert about[0] == (
+        Severity.WARNING,
+        "its database has 5 MiB, and reached its quota, which this version does not tell",
+    )
+    assert [severity for severity, _ in about[1:]] == [Severity.OK, Severity.OK]
+
+
 def test_an_etcd_without_a_quota_is_never_too_full() -> None:
     """A quota that was turned off, which etcd tells as less than none, is not one that is used up."""
     facts = replace(HEALTHY, endpoints=(endpoint(1, db_size=9000 * MIB, db_quota=-1), endpoint(2), endpoint(3)))
