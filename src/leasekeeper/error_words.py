@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from leasekeeper.errors import LeasekeeperError
 
-__all__ = ["commands_of", "damaged", "filled", "halted", "in_doubt", "key_missing", "said", "words_on_a_doubt"]
+__all__ = [
+    "commands_of",
+    "damaged",
+    "filled",
+    "halted",
+    "halted_by",
+    "in_doubt",
+    "key_missing",
+    "said",
+    "words_on_a_doubt",
+]
 
 # The words of a default message that stand for an attribute.
 PLACE = re.compile(r"\b[A-Z]{3,}\b")
@@ -73,12 +83,16 @@ def halted(run: str, step: str, scope: str, reason: str, by: str) -> str | None:
     """Who has halted what, and why, for whoever is stopped by it; None where that is not known."""
     if not run or not scope:
         return None
-    one_line = [BREAKS.sub(" ", text) for text in (run, step, scope, reason, by)]
-    run, step, scope = map(shlex.quote, one_line[:3])
-    what = f"step {step} of {run} was not begun" if one_line[1] else f"{run} goes no further"
-    why = f", because: {one_line[3]}" if reason else ""
-    lift = filled("leasekeeper unhalt SCOPE", scope=one_line[2])
-    return f"{what}: {one_line[4] or 'an operator'} has halted {scope}{why}; to lift it: `{lift}`"
+    of = _quoted(run)
+    what = f"step {_quoted(step)} of {of} was not begun" if step else f"{of} goes no further"
+    lift = filled("leasekeeper unhalt SCOPE", scope=scope)
+    return f"{what}: {halted_by(scope, reason, by)}; to lift it: `{lift}`"
+
+
+def halted_by(scope: str, reason: str, by: str) -> str:
+    """Who has halted a scope, and why, on one line."""
+    why = f", because: {BREAKS.sub(' ', reason)}" if reason else ""
+    return f"{BREAKS.sub(' ', by) or 'an operator'} has halted {_quoted(scope)}{why}"
 
 
 def key_missing(run: str, key_id: str) -> str | None:
@@ -91,6 +105,10 @@ def key_missing(run: str, key_id: str) -> str | None:
         f" file of {key}; or, where another key signs by now, to the file of that one, and LEASEKEEPER_TRUST_FILE to a file"
         f" with the public part of {key}"
     )
+
+
+def _quoted(name: str) -> str:
+    return shlex.quote(BREAKS.sub(" ", name))
 
 
 def _words(known: dict[str, object]) -> dict[str, str]:

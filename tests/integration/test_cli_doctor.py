@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,7 +50,7 @@ def test_a_plain_local_etcd(namespace: str) -> None:
     assert beside_versions(found) == []
     assert done.code == (1 if found["warning"] else 0)
     assert done.json["ok"] is (done.code == 0)
-    assert set(done.json) == {"ok", "findings", "endpoints", "revision", "epoch"}
+    assert set(done.json) == {"ok", "findings", "endpoints", "revision", "epoch", "identity"}
     (endpoint,) = done.json["endpoints"]
     assert (endpoint["endpoint"], endpoint["reachable"], endpoint["version"]) == (own.endpoint, True, version)
     assert set(endpoint) == {
@@ -59,6 +60,28 @@ def test_a_plain_local_etcd(namespace: str) -> None:
     assert abs(endpoint["clock_ahead_s"]) < 3
     assert endpoint["latency_ms"] > 0
     assert "too early to tell" in whats(found["note"])
+
+
+def test_the_identity_of_the_namespace(etcd: EtcdServer, namespace: str) -> None:
+    """Its number, never its secret; none where no run was begun; and that it is gone, or damaged, where some were."""
+    raw, key = RawEtcd(etcd.endpoint), f"leasekeeper/{namespace}/identity"
+    where: dict[str, Any] = {"endpoint": etcd.endpoint, "namespace": namespace}
+    none = call("doctor", "-o", "json", **where)
+    assert none.json["identity"] is None
+    assert "its identity" not in whats(none.json["findings"])
+    with Keeper(etcd.endpoint, namespace=namespace) as keeper:
+        keeper.begin("order", id="1", signer=None)
+    (stored,) = raw.keys(key)
+    body = json.loads(stored.value)["body"]
+    told = call("doctor", "-o", "json", **where)
+    assert told.json["identity"] == body["uuid"]
+    assert f"namespace: its identity is {body['uuid']}" in whats(findings(told)["ok"])
+    assert body["secret"] not in told.out + told.err + call("doctor", **where).out
+    for damaged, why in ((b"{}", "its identity cannot be told"), (None, "it is not there, and runs are")):
+        raw.delete(key) if damaged is None else raw.put(key, damaged)
+        lost = call("doctor", "-o", "json", **where)
+        assert (lost.code, lost.json["identity"]) == (1, None)
+        assert why in whats(findings(lost)["error"])
 
 
 def test_the_page_for_people(etcd: EtcdServer, namespace: str) -> None:

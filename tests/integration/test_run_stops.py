@@ -199,8 +199,8 @@ def test_no_intent_after_the_revision_of_a_halt(keeper: Keeper, raw: RawEtcd, na
         assert run.do("on", lambda: 1) == 1
 
 
-def test_what_was_begun_before_a_halt_is_recorded_after_it(keeper: Keeper) -> None:
-    """B15: evidence lands under a halt, and so do states; only beginning is stopped."""
+def test_what_was_begun_before_a_halt_is_recorded_after_it(keeper: Keeper, caplog: pytest.LogCaptureFixture) -> None:
+    """B15: evidence lands under a halt, and so do states; only beginning is stopped. Who is stopped is told by whom, and why."""
 
     def slow() -> int:
         keeper.halt("order/*", "stop")
@@ -213,3 +213,6 @@ def test_what_was_begun_before_a_halt_is_recorded_after_it(keeper: Keeper) -> No
         run.do("t", slow)
     assert (told.value.scope, told.value.reason, told.value.step) == ("order/*", "stop", "t")
     assert told.value.by
+    said = f"{told.value.by} has halted 'order/*', because: stop"
+    assert str(told.value) == f"step t of order/1 was not begun: {said}; to lift it: `leasekeeper unhalt 'order/*'`"
+    assert f"run order/1, step 't': halted: {said}" in caplog.messages

@@ -68,6 +68,11 @@ EVENTS: list[tuple[Event, int, str]] = [
     (StepPassed("o/1", "s", "do", "replayed"), logging.DEBUG, "run o/1, step 's': replayed"),
     (StepPassed("o/1", "s", "do", "done"), logging.DEBUG, "run o/1, step 's': done"),
     (StepPassed("o/1", "s", "do", "halted"), logging.WARNING, "run o/1, step 's': halted"),
+    (
+        StepPassed("o/1", "s", "do", "halted", why="ann has halted 'o/*', because: stop"),
+        logging.WARNING,
+        "run o/1, step 's': halted: ann has halted 'o/*', because: stop",
+    ),
     (StepPassed("o/1", "s", "do", "drift"), logging.INFO, "run o/1, step 's': drift"),
     (StepPassed("o/1", "s", "do", "drift", accepted=True), logging.WARNING, "run o/1, step 's': drift"),
     (StepPassed("o/1", "s", "do", "in_doubt"), logging.INFO, "run o/1, step 's': in doubt"),

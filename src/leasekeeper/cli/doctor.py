@@ -67,6 +67,7 @@ def _shape(facts: Facts, findings: list[Finding], code: int) -> dict[str, Any]:
         "endpoints": [_endpoint(fact) for fact in facts.endpoints],
         "revision": facts.revision or None,
         "epoch": facts.epoch,
+        "identity": facts.identity or None,
     }
 
 

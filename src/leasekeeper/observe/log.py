@@ -130,7 +130,7 @@ def _text(event: Event) -> tuple[Any, ...]:
 def _of_run(event: OfRuns) -> tuple[Any, ...]:
     match event:
         case StepPassed():
-            tail = ", not for the first time" if event.repeated else ""
+            tail = ", not for the first time" if event.repeated else f": {event.why}" if event.why else ""
             return "run %s, step %r: %s%s", event.run, event.step, event.what.replace("_", " "), tail
         case RunOpened():
             tail = f", after {event.restarts} lives without a step done" if event.restarts > 1 else ""

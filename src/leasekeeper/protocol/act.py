@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from leasekeeper.error_words import halted_by
 from leasekeeper.errors import Misuse, StaleToken, StopWork, shown
 from leasekeeper.protocol import outcome as outcomes
 from leasekeeper.protocol.append import Entry, Fenced, Unexpected, append, learn
@@ -99,7 +100,7 @@ def intend(life: Incarnation, spec: Spec, pointer: Pointer, seen: Observed | Non
         appended = yield Talk(append(log, entry), kind)
     except RunHalted as halted:
         age_s = log.ctx.wall() - halted.at_ms / 1000 if halted.at_ms else None
-        yield Tell("halted", spec.key, spec.kind, halt_s=age_s)
+        yield Tell("halted", spec.key, spec.kind, halt_s=age_s, why=halted_by(halted.scope, halted.reason, halted.by))
         raise
     except (Exception, StopWork, GeneratorExit):
         raise

@@ -44,7 +44,7 @@ class Tell:
 
     ``window_s`` is the time from the preflight, or else from when the step was asked for, to the call; ``took_s`` that of the
     call; ``halt_s`` is how old the halt is that was met, by two wall clocks, None where that is not known; ``accepted`` is a
-    drift with which the step goes on.
+    drift with which the step goes on; ``why``: who has halted it, and why.
     """
 
     what: Literal["called", "done", "replayed", "adopted", "conflict", "drift", "in_doubt", "halted"]
@@ -55,6 +55,7 @@ class Tell:
     took_s: float = 0.0
     halt_s: float | None = None
     accepted: bool = False
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,6 +214,7 @@ class Owned:
                 halt_s,
                 self.lease.claim,
                 told.accepted,
+                told.why,
             )
             self.lease._core.observe(passed)
 

@@ -115,7 +115,7 @@ class StepPassed:
     ``replayed`` (the recorded result was used), ``adopted`` (the effect of an earlier life was found and recorded), ``conflict``,
     ``drift``, ``in_doubt``, ``halted`` (a halt kept it from being begun). ``kind`` is ``do`` or ``memo``.
 
-    ``accepted``: the step goes on all the same; of a drift.
+    ``accepted``: the step goes on all the same; of a drift. ``why``: who has halted what, and their reason; of ``halted``.
 
     ``halt_s``: how long after `halt` the run met it, by the wall clocks of two machines; None unless this life of the run was
     under way when the halt was made, and met it for the first time.
@@ -131,6 +131,7 @@ class StepPassed:
     halt_s: float | None = None
     claim: str = ""
     accepted: bool = False
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,10 @@ class Rights:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All of it. ``compacted``: whether the first revision is gone. ``odd``: claims that need a person."""
+    """All of it. ``compacted``: whether the first revision is gone. ``odd``: claims that need a person.
+
+    ``identity`` is the number that the namespace's runs carry, "" when it has none; ``identity_why`` is why it cannot be told.
+    """
 
     endpoints: tuple[EndpointFact, ...]
     namespace: str
@@ -78,5 +81,7 @@ class Facts:
     compacted: bool | None = None
     epoch: int | None = None
     odd: tuple[Claim, ...] = field(default=())
+    identity: str | None = None
+    identity_why: str = ""
     # The namespace could not be read for another reason than missing rights.
     trouble: str = ""

@@ -22,7 +22,11 @@ from leasekeeper.keeper import Keeper
 from leasekeeper.protocol import epoch as epochs
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
-from leasekeeper.protocol.plan import ALARM, MEMBER_LIST, RANGE, STATUS, TXN, Cause, Fault, Plan, ask
+from leasekeeper.protocol import run_keys
+from leasekeeper.protocol.identity import read_identity
+from leasekeeper.protocol.keys import prefix_end
+from leasekeeper.protocol.plan import ALARM, MEMBER_LIST, RANGE, STATUS, TXN, Cause, Fault, Plan, ask, persist
+from leasekeeper.run_errors import ILLEGIBLE
 from leasekeeper.wire.channel import TLS, Endpoint, parse_endpoints
 
 if TYPE_CHECKING:
@@ -180,9 +184,11 @@ def _namespace(core: Core, facts: Facts, timeout_s: float) -> Facts:
         odd = tuple(
             claim for _, claims in islice(read_queues(core, "", until), NAMES_MAX) for claim in claims if _is_odd(claim)
         )
+        identity, why = core.run(_identity(ctx, until))
     except LeasekeeperError as error:
         return replace(facts, trouble=str(error))
-    return replace(facts, rights=rights, revision=revision, compacted=compacted, epoch=epoch, odd=odd)
+    found = replace(facts, rights=rights, revision=revision, compacted=compacted, epoch=epoch, odd=odd)
+    return replace(found, identity=identity, identity_why=why)
 
 
 def _is_odd(claim: Claim) -> bool:
@@ -197,6 +203,20 @@ def _rights(ctx: Context, timeout_s: float) -> Plan[Rights]:
     may_read = yield from _refusal(read, timeout_s)
     may_write = yield from _refusal(write, timeout_s)
     return Rights(may_read, may_write)
+
+
+def _identity(ctx: Context, until: float) -> Plan[tuple[str | None, str]]:
+    """The number of the namespace, "" while there is none, and why it cannot be told. Its secret is not kept."""
+    key, runs = run_keys.identity(ctx.keys), run_keys.runs(ctx.keys)
+    of_runs = pb.RequestOp(request_range=pb.RangeRequest(key=runs, range_end=prefix_end(runs), limit=1, keys_only=True))
+    reply = yield from persist(TXN, m.read_only((m.get(key), of_runs)), now=ctx.now, until=until)
+    kvs = m.range_kvs(reply, 0)
+    if not kvs:
+        return ("", "") if not m.range_kvs(reply, 1) else (None, "it is not there, and runs are")
+    try:
+        return read_identity(kvs[0].value, "it").uuid, ""
+    except ILLEGIBLE as error:
+        return None, error.why
 
 
 def _refusal(request: pb.TxnRequest, timeout_s: float) -> Plan[str | None]:
