@@ -76,7 +76,7 @@ class InDoubt(StopWork):
 class Quarantined(StopWork):
     """The run was begun again too often and is put aside; find out why: `leasekeeper runs explain RUN`.
 
-    ``restarts`` is how many incarnations ended without getting any further.
+    ``restarts`` is how often it was begun again without a step done, the last time included, which was not let begin one.
     """
 
     def __init__(self, message: str | None = None, *, run: str = "", restarts: int = 0) -> None:

@@ -133,12 +133,12 @@ def _of_run(event: OfRuns) -> tuple[Any, ...]:
             tail = ", not for the first time" if event.repeated else f": {event.why}" if event.why else ""
             return "run %s, step %r: %s%s", event.run, event.step, event.what.replace("_", " "), tail
         case RunOpened():
-            tail = f", after {event.restarts} lives without a step done" if event.restarts > 1 else ""
+            tail = f", {event.restarts} times now without a step done" if event.restarts > 1 else ""
             return "run %s: %s (token %d)%s", event.run, event.how, event.token, tail
         case RunEnded():
             return "run %s: %s after %.3f s", event.run, event.how.replace("_", " "), event.lived_s
         case RunQuarantined():
-            return "run %s was put aside: %d lives in a row did no step", event.run, event.restarts
+            return "run %s was put aside: it was begun again %d times without a step done", event.run, event.restarts
         case AlertGiven():
             what = "was passed on" if event.passed_on else "could not be passed on"
             return f"run %s: the alert (%s) {what}", event.run, event.kind

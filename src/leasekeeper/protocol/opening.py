@@ -59,7 +59,7 @@ class Opening:
     ``input`` is canonical JSON of what the run is to work on; None: whatever it was begun with. ``life`` is a new number and
     ``facts`` say who this is. ``signer`` signs what is added; ``ring`` are the keys by which others may have signed. ``marks``
     are numbers of records with the hashes that somebody outside of etcd remembers, ``anchors`` the files that keep them.
-    ``budget`` bounds the lives without a step done.
+    ``budget`` bounds how often it is begun again without a step done.
     """
 
     life: str

@@ -85,7 +85,7 @@ def entered(life: Incarnation) -> Conduct[None]:
     log, head = life.log, life.log.head
     if head.status == "quarantined":
         if "" in head.due:
-            why = f"{head.restarts} lives in a row without a step done"
+            why = f"it was begun again {head.restarts} times without a step done"
             yield from alarm(life, Alarm("quarantined", "", why, head.seq))
         raise Quarantined(run=log.run, restarts=head.restarts)
     for step in head.due:

@@ -85,8 +85,8 @@ class KeepsRuns:
             concurrency: how many runs at once.
             every: seconds between two looks for free runs, more or less, at least 50 ms; each look is a read a workflow.
             ttl: as for `acquire`.
-            asked: as for `run`, without what begins one; ``restarts`` is how many lives in a row without a step done a run may
-                have.
+            asked: as for `run`, without what begins one; ``restarts`` is how often a run may be begun again without a step
+                done; the next time it is quarantined.
         """
         from leasekeeper.runs.worker import Worker
 

@@ -98,7 +98,7 @@ class Asked(AskedOfWorker, total=False):
     ``durability``     ``drained``: a step waits for the anchors before it acts; ``etcd`` (default): it does not
     ``blobs``          where large results are kept; default: in etcd, in pieces
     ``quota``          bytes that etcd's database may have; default: what etcd tells, or 2 GiB
-    ``restarts``       lives in a row without a step done before the run is quarantined; default 10
+    ``restarts``       how often it may be begun again without a step done; once more, and it is quarantined; default 10
     ``alert``          called with an `Alert` when somebody has to look: `leasekeeper.runs.alert`
     ``ask_first``      an effect and its arguments: its preflight is asked before the lease is taken; where it is applied
                        and the run was never begun, entering raises Conflict

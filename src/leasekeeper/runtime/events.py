@@ -138,7 +138,7 @@ class StepPassed:
 class RunOpened:
     """A life of a run began. ``how``: ``begun`` (the run is new), ``resumed``, ``read`` (it was finished before).
 
-    ``restarts`` counts the lives in a row before this one that did no step.
+    ``restarts`` counts how often it was begun again since it was begun or a step was done.
     """
 
     run: str
@@ -165,7 +165,7 @@ class RunEnded:
 
 @dataclass(frozen=True, slots=True)
 class RunQuarantined:
-    """A run was put aside, because ``restarts`` lives of it in a row did no step."""
+    """A run was put aside, because it was begun again ``restarts`` times without a step done."""
 
     run: str
     restarts: int
