@@ -256,6 +256,15 @@ def _rights(facts: Facts) -> Iterator[Finding]:
         yield Finding(Severity.OK, "rights", f"may read and write namespace {clip(facts.namespace)!r}")
 
 
+def _identity(facts: Facts) -> Iterator[Finding]:
+    if facts.identity:
+        what = f"its identity is {facts.identity}, the `ns` of its runs' records; idempotency keys come from it"
+        yield Finding(Severity.OK, "namespace", what)
+    if facts.identity_why:
+        what = f"its identity cannot be told: {one_line(facts.identity_why)}: its runs cannot go on"
+        yield Finding(Severity.ERROR, "namespace", what, "put it back from a backup of etcd before any run is begun")
+
+
 def _claims(facts: Facts) -> Iterator[Finding]:
     for claim in facts.odd[:ODD_SHOWN_MAX]:
         where = clip(claim.name)
@@ -282,5 +291,6 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     _compaction,
     _connection,
     _rights,
+    _identity,
     _claims,
 )
