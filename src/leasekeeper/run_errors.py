@@ -147,7 +147,8 @@ class Drift(FixIt):
     """Step STEP of RUN holds no more: see `leasekeeper runs explain RUN`; make it hold again, or give its effect drift="accept".
 
     It was done, and its postcondition is not true any more: somebody has changed the resource. The next life goes on once the
-    postcondition is true again, or where the effect is declared with ``drift="accept"``. ``seq`` is the number of the outcome's
+    postcondition is true again, or where the effect is declared with ``drift="accept"`` or the step asks for
+    ``verify="recorded"``. ``seq`` is the number of the outcome's
     record. Nothing was called again.
     """
 
