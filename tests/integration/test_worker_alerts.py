@@ -15,6 +15,7 @@ import pytest
 
 from leasekeeper import AsyncKeeper, Conflict, Keeper, Observed, effect, observe
 from leasekeeper.observe import AlertGiven
+from leasekeeper.protocol import epoch
 from leasekeeper.runs import pool
 from leasekeeper.runs.alert import Alert
 from leasekeeper.runs.anchor import FileAnchor
@@ -71,12 +72,8 @@ def test_a_conflict_is_told_and_left_alone(
     finally:
         observe.remove(events.append)
     (alert,) = alerts
-    assert (alert.kind, alert.run, alert.step, alert.command) == (
-        "conflict",
-        "order/1",
-        "make",
-        "leasekeeper runs explain order/1",
-    )
+    assert (alert.kind, alert.run, alert.step, alert.seq) == ("conflict", "order/1", "make", 3)
+    assert alert.command == "leasekeeper runs explain order/1"
     assert alert.holder == keeper._core.ctx.holder
     assert errors(caplog) == [alert.line]
     given = [event for event in events if isinstance(event, AlertGiven)]
@@ -166,6 +163,30 @@ def test_a_run_that_was_set_back_is_told_and_left_alone(
     assert (alerts[0].kind, alerts[0].run) == ("rewound", "order/1")
     assert errors(caplog) == [alerts[0].line]
     assert calls.counts == {"1": 1}
+
+
+def test_an_etcd_that_was_set_back_is_told_once(
+    namespace: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A30: it concerns every run, so it is one line of the worker's and no run's failure; after the bump all go on."""
+    with EtcdServer(fsync=False) as own, Keeper(own.endpoint, namespace=namespace) as keeper:
+        for number in range(5):
+            keeper.begin("order", id=str(number), ttl=5)
+        own.snapshot(tmp_path / "snapshot")
+        for number in range(20):
+            keeper.acquire(f"n{number}", ttl=5).release()
+        own.restore(tmp_path / "snapshot")
+        with keeper.worker({"order": lambda run: None}, concurrency=2, every=EVERY_S, ttl=5) as working:
+            until(lambda: errors(caplog))
+            time.sleep(LOOKS * EVERY_S)
+            (line,) = errors(caplog)
+            assert line.startswith("a worker can take no run: ")
+            assert "leasekeeper epoch bump" in line
+            with Keeper(own.endpoint, namespace=namespace) as operator:
+                operator._core.run(epoch.bump(operator._core.ctx, operator._core.until()))
+            until(lambda: working.finished == 5)
+        assert working.failed == 0
+        assert errors(caplog) == [line]
 
 
 def test_halted_runs_are_named_in_the_log(keeper: Keeper, caplog: pytest.LogCaptureFixture) -> None:

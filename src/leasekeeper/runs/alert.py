@@ -164,12 +164,13 @@ def alert_of(error: BaseException, *, holder: str = "") -> Alert | None:
     if kind is None or not isinstance(error, LeasekeeperError):
         return None
     run, step = getattr(error, "run", ""), getattr(error, "step", "")
+    receipt = getattr(error, "receipt", None)
     return Alert(
         kind=kind,
         run=run,
         step=step,
         why=getattr(error, "why", "") or error.message,
-        seq=getattr(error, "seq", 0),
+        seq=getattr(error, "seq", 0) if receipt is None else receipt.seq,
         holder=holder,
         command=command_for(kind, run, step),
     )
