@@ -227,7 +227,7 @@ def test_a_quarantined_run() -> None:
     assert "is quarantined" in shown
     assert "the block around the steps: KeyError: 'cents'" in shown
     assert "it was begun again 0 times without a step done" in shown
-    assert "(see ERRORS, and their logs)" in shown
+    assert "(see above, and their logs)" in shown
     assert "runs resolve order/order-42 --lift-quarantine --evidence" in shown
 
 
@@ -299,6 +299,8 @@ def test_a_conflict() -> None:
     assert 'its preflight saw: {"id": "ch_7"}' in shown
     assert "find out who applied 'charge'" in shown
     assert "whether 'charge' was applied" not in shown
+    failed = ("failed", "", {"type": "Conflict", "text": "What step charge would do was done"})
+    assert "ERRORS" not in text(told(("conflict", "charge", {"pre": seen}), failed))
 
 
 def test_a_conflict_and_a_drift() -> None:
@@ -374,6 +376,10 @@ def test_a_step_without_a_result() -> None:
     word = ("resolved", "charge", {"applied": True, "evidence": "the bank's list", "instead": 3, "result": 7})
     after = text(told(("intent", "charge", INTENT), refused, word))
     assert "no result" not in after
+    failed = ("failed", "", {"type": "NotSerialisable", "text": "step 'charge' is done: a set is no JSON; catch this"})
+    stopped = text(told(("intent", "charge", INTENT), refused, failed))
+    assert stopped.count("a set is no JSON") == 1
+    assert "first of all" not in stopped
     assert "runs resolve" not in after
 
 

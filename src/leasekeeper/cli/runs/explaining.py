@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from leasekeeper.cli.runs.onward import drifted, headline, what_to_do
+from leasekeeper.cli.runs.remedies import OF_A_RECORD
 from leasekeeper.cli.runs.words import at, begun_with, brief_json, during, said, who
 from leasekeeper.cli.text import clip, plural
 
@@ -221,13 +222,18 @@ def _end(told: Told, life: Life) -> str:
 
 
 def _errors(told: Told) -> Iterator[str]:
-    """Each error once: one that leaves a step and then its block, or comes again in each life, is the same one."""
+    """Each error once: one that leaves a step and then its block, or comes again in each life, is the same one.
+
+    Not those of which all is said above, with the steps that they are of.
+    """
     story = told.story
     waiting = [*story.doubts, *story.conflicts, *story.open_steps][:SHOWN]
     above = {error.what for step in waiting for error in _raised_by(told, step)}
+    bare = [step.bare for step in story.bare_steps]
     same: dict[str, list[Misfortune]] = {}
     for error in story.errors:
-        if error.what not in above:
+        of_a_record = error.kind in OF_A_RECORD or any(why in error.what for why in bare)
+        if error.what not in above and not of_a_record:
             same.setdefault(error.what, []).append(error)
     latest = sorted(same.values(), key=lambda each: each[-1].seq)
     yield from _more(latest, SHOWN, "earlier error")

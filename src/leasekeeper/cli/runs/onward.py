@@ -85,9 +85,7 @@ def what_to_do(told: Told) -> Iterator[str]:
         yield f"  {told.command('unhalt', halt.scope)}"
     if story.quarantined:
         where = (
-            "see ERRORS, and their logs"
-            if story.errors
-            else "they left no error here: see the logs of program and host"
+            "see above, and their logs" if story.errors else "they left no error here: see the logs of program and host"
         )
         yield f"find out why its lives end ({where}), mend that, then let it be tried again:"
         yield f"  {_resolve(told, '--lift-quarantine')}"
@@ -118,7 +116,7 @@ def _about_steps(told: Told) -> Iterator[str]:
         yield f"and so for {plural(len(waiting) - STEPS_MAX, 'more step')}"
     bare = [] if told.story.finished else told.story.bare_steps
     for step in bare[:STEPS_MAX]:
-        yield f"{said(step.key)} is done without a result, and a program that needs it stops there; if so, give it one:"
+        yield f"{said(step.key)} is done without a result, and a program that needs it stops there: mend that, or give it one:"
         yield f"  {_resolve(told, '--applied', step, '--result', 'JSON')}"
     if waiting:
         yield "with --applied add --result JSON if later steps need it; then start the program again"

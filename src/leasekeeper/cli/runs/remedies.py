@@ -13,7 +13,7 @@ from leasekeeper.cli.text import clip
 if TYPE_CHECKING:
     from leasekeeper.cli.runs.explaining import Told
 
-__all__ = ["KNOWN", "first_of_all", "passes"]
+__all__ = ["KNOWN", "OF_A_RECORD", "first_of_all", "passes"]
 
 Command = tuple[str, ...]
 
@@ -86,22 +86,24 @@ _PASSES = frozenset(
         *("NotApplied", "TimeoutError", "ConnectionError", "ConnectionRefusedError", "ConnectionResetError"),
     }
 )
-# Of these, what the next life meets again: they have words of their own.
-_STANDS = frozenset({"Drift", "Conflict", "InDoubt", "Quarantined"})
+# Of these, what the next life meets again, and what has a record of its own, by which it is told.
+OF_A_RECORD = frozenset({"Drift", "Conflict", "InDoubt", "Quarantined"})
+# Of a step that is done without its result, which has words of its own, too.
+_OF_A_RESULT = frozenset({"NotSerialisable", "RecordTooLarge"})
 # The errors of which it is known whether, and what, has to be done.
 KNOWN = _PASSES | frozenset(_FIRST)
 
 
 def passes(kind: str) -> bool:
     """Whether an error that ended a life, by its type, is one after which another life may just go on."""
-    return kind in _PASSES - _STANDS
+    return kind in _PASSES - OF_A_RECORD
 
 
 def first_of_all(told: Told) -> Iterator[str]:
     """What to do before the program is started again, and commands for it; nothing when the last life's end does not say."""
     lives = told.story.lives
     kind = lives[-1].error if lives else ""
-    if not kind or kind in _PASSES:
+    if not kind or kind in _PASSES or (kind in _OF_A_RESULT and told.story.bare_steps):
         return
     if kind not in _FIRST:
         yield f"its last life ended with {clip(kind)}: if the program or what it was given is at fault, mend that first; then"
