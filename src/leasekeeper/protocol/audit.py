@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from leasekeeper.run_records import Receipt
     from leasekeeper.signing import Keyring, SigningKey
 
-__all__ = ["Audited", "audit", "check_latest", "corrupt", "gone", "out_of_step", "set_back"]
+__all__ = ["Audited", "audit", "check_latest", "corrupt", "giving_up", "gone", "out_of_step", "set_back"]
 
 # Where steps stand, read at once; each takes some hundred bytes.
 STEPS = 500
@@ -160,7 +160,7 @@ def set_back(run: str, have: int, known: int, anchors: Sequence[str] = ()) -> Ru
             " older backup was restored, or changed: find out which of the two is to hold"
         )
     return RunRewound(
-        f"{what}; {_or_give_up(run, anchors)}, then start the program again", run=run, have=have, known=known
+        f"{what}; {giving_up(run, anchors)}, then start the program again", run=run, have=have, known=known
     )
 
 
@@ -171,14 +171,15 @@ def gone(run: str, known: int, anchors: Sequence[str] = ()) -> RunRewound:
         f"etcd has nothing of run {run}, of which an anchor{of} remembers record {known}: it was deleted or pruned, or an older"
         " backup was restored: put it back if you can; else see first that the namespace's identity is the one of then"
         " (`leasekeeper doctor` tells its number), since idempotency keys come from it: with another one all is applied again;"
-        f" {_or_give_up(run, anchors)}, then begin it again",
+        f" {giving_up(run, anchors)}, then begin it again",
         run=run,
         have=0,
         known=known,
     )
 
 
-def _or_give_up(run: str, anchors: Sequence[str]) -> str:
+def giving_up(run: str, anchors: Sequence[str]) -> str:
+    """How what is lost of a run is given up, in the words of an error that ends in it."""
     options = [word for file in anchors or ("FILE",) for word in ("--accept-rewind", shlex.quote(file))]
     name = shlex.quote(run)
     words = [*options, "--evidence", "TEXT"]

@@ -8,7 +8,7 @@ whoever opens the run is told. And where the run has an owner, who may just be b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from leasekeeper.errors import Misuse
 from leasekeeper.protocol import etcd_pb2 as pb
@@ -27,11 +27,15 @@ if TYPE_CHECKING:
     from leasekeeper.protocol.run_keys import RunKeys
     from leasekeeper.run_errors import CorruptState
 
-__all__ = ["Whereabouts", "beyond", "pieces", "whereabouts"]
+__all__ = ["Held", "Whereabouts", "against", "beyond", "pieces", "whereabouts"]
 
 
 Point = tuple[int, str]
 """The number of a record, and its hash."""
+
+
+Held = Literal["good", "behind", "another", "gone", "pruned"]
+"""How etcd stands to what is remembered: has it, ends before it, has another record there, has none of it, or it was pruned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,25 @@ def beyond(ctx: Context, keys: RunKeys, gen: int, known: Sequence[Point], until:
     there = [{digest(kv.value) for kv in m.range_kvs(reply, index)} for index in range(1, len(gets))]
     found = zip(known, there, strict=True)
     return [(seq, hash_) for (seq, hash_), hashes in found if seq > head.seq or hash_ not in hashes]
+
+
+def against(ctx: Context, keys: RunKeys, gen: int, known: Point, until: float) -> Plan[tuple[Held, int]]:
+    """How the record that somebody remembers last of a generation of a run stands in etcd, and the number of the last one there.
+
+    As in `beyond`, ask whoever remembers first. Of a generation before the present one nothing can be said but that it is over.
+    """
+    seq, hash_ = known
+    gets = (m.get(keys.head), m.get(keys.tomb), m.get(keys.record(seq)))
+    reply = yield from persist(TXN, m.read_only(gets), now=ctx.now, until=until, strict=True)
+    heads, tombs, records = (m.range_kvs(reply, index) for index in range(3))
+    if pruned_up_to(tombs[0] if tombs else None) >= gen:
+        return "pruned", 0
+    head = read_head(heads[0].value, keys.head.decode()) if heads else None
+    if head is None or head.gen != gen:
+        return ("gone", 0) if head is None or head.gen < gen else ("pruned", head.seq)
+    if seq > head.seq:
+        return "behind", head.seq
+    return ("good" if hash_ in {digest(kv.value) for kv in records} else "another"), head.seq
 
 
 def pieces(ctx: Context, keys: RunKeys, until: float) -> Plan[CorruptState | None]:

@@ -28,6 +28,7 @@ from leasekeeper.run_errors import CorruptState
 from leasekeeper.schema_errors import SchemaTooNew
 
 __all__ = [
+    "BEGIN",
     "FIRST",
     "LINE_MAX",
     "WHY_MAX",
@@ -56,7 +57,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _TAIL = re.compile(rb',"sum":"([0-9a-f]{64})"\}\Z')
 _PREV = re.compile(rb'"prev":"([0-9a-f]{64}|)"')
 # Inside of a JSON text a quotation mark has a backslash before it, so nothing in a run's name can look like one of these.
-_BEGIN = b'{"at":'
+BEGIN = b'{"at":'
 _END = re.compile(rb',"sum":"[0-9a-f]{64}"\}')
 
 
@@ -248,7 +249,7 @@ def standing(remembered: Iterable[Anchored], run: str, gen: int) -> list[Anchore
 def _found(text: str | bytes) -> Line | None:
     raw = text.encode(errors="replace") if isinstance(text, str) else text
     end = _END.search(raw)
-    begin = -1 if end is None else raw.rfind(_BEGIN, 0, end.start())
+    begin = -1 if end is None else raw.rfind(BEGIN, 0, end.start())
     return None if end is None or begin < 0 else read_line(raw[begin : end.end()])
 
 

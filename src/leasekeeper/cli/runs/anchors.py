@@ -8,7 +8,7 @@ from leasekeeper.cli.runs.source import read_exported
 from leasekeeper.errors import ConfigError
 from leasekeeper.run_errors import CorruptState
 from leasekeeper.runs.anchor import FileAnchor, anchored_in
-from leasekeeper.runs.anchored import changed
+from leasekeeper.runs.anchored import BEGIN, changed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +26,10 @@ def anchor_in(file: str, option: str) -> FileAnchor:
         CorruptState: it was changed.
     """
     next(remembered_in(file, option))
+    with read_exported(file, option) as lines:
+        if not any(line.startswith(BEGIN) for line in lines):
+            expected = "a file that a FileAnchor keeps, not a log with its messages: nothing can be told to that"
+            raise ConfigError(field=option, value=file, expected=expected)
     return FileAnchor(file)
 
 

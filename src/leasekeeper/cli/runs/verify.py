@@ -12,11 +12,13 @@ from leasekeeper.cli.command import lease_command
 from leasekeeper.cli.exits import DONE, NEGATIVE
 from leasekeeper.cli.output import print_json, print_lines, styled
 from leasekeeper.cli.runs.anchors import remembered_in
+from leasekeeper.cli.runs.held import all_held
 from leasekeeper.cli.runs.shapes import examined_shape
 from leasekeeper.cli.runs.source import EtcdRun, FileRun, read_exported, reading, run_or_file
 from leasekeeper.cli.settings import Settings
 from leasekeeper.cli.text import clip
 from leasekeeper.errors import ConfigError
+from leasekeeper.protocol.audit import giving_up
 from leasekeeper.protocol.receipt import digest
 from leasekeeper.run_errors import ILLEGIBLE
 from leasekeeper.runs.anchored import standing
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["command", "ring_of"]
 
 SENTENCE_CHARS = 1000
+# What a verdict says that goes by what somebody remembers.
+BY_ANCHOR = ": an anchor "
 
 
 @lease_command("verify")
@@ -73,17 +77,27 @@ def command(
     Exits with 0 when all is good and with 1 when something is bad. An export is verified with its file and public keys alone.
     Without --keys only hashes are looked at, which whoever can write to etcd can make. That the end was cut off, and the head
     with it, shows only by what remembers more: --anchor or --export.
+
+    With --anchor and without RUN: whether etcd has the last record of each run that the anchors remember.
     """
+    if run is None and path is None and anchors:
+        if keys or exports:
+            raise click.UsageError("--keys and --export are about one RUN, or an export by --file")
+        return DONE if all_held(settings, anchors) else NEGATIVE
     ring = ring_of(keys)
     if path is not None and run is None:
         name, examined = _file(path, ring, anchors, exports)
     else:
         name, examined = reading(settings, run, path, lambda source: _in_etcd(source, ring, anchors, exports))
+    set_back = path is None and bool(anchors) and BY_ANCHOR in examined.verdict.why
     examined = _named(examined, anchors, exports)
     if settings.as_json:
         print_json(examined_shape(name, examined))
     else:
-        print_lines(_lines(name, examined, asked=bool(anchors or exports)))
+        lines = _lines(name, examined, asked=bool(anchors or exports))
+        if set_back:
+            lines.append(_field("to go on", f"put it back if you can; {giving_up(name, anchors)}"))
+        print_lines(lines)
     return DONE if examined.ok and examined.verdict.verified else NEGATIVE
 
 
@@ -92,7 +106,7 @@ def _named(examined: Examined, anchors: tuple[str, ...], exports: tuple[str, ...
     if not exports:
         return examined
     by = "what was given of an anchor or an earlier export" if anchors else "the earlier export"
-    why = examined.verdict.why.replace(": an anchor ", f": {by} ", 1)
+    why = examined.verdict.why.replace(BY_ANCHOR, f": {by} ", 1)
     return replace(examined, verdict=replace(examined.verdict, why=why))
 
 
