@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from leasekeeper import Keeper, NotSerialisable
 from leasekeeper.runs.anchor import FileAnchor
 from tests.raw import RawEtcd
-from tests.told_runs import fine, finished, in_doubt, signer
+from tests.told_runs import Boom, fine, finished, in_doubt, signer
 
 # ---------------------------------------------------------------- resolve
 
@@ -163,6 +164,64 @@ def test_an_anchors_file_must_be_one(cli: Any, keeper: Keeper, raw: RawEtcd, tmp
 
 
 # ---------------------------------------------------------------- halt
+
+
+def unfinished(keeper: Keeper, workflow: str = "order", run_id: str = "o-9") -> None:
+    """A run that was begun, and left."""
+    with pytest.raises(Boom), keeper.run(workflow, id=run_id, ttl=5):
+        raise Boom
+
+
+def test_a_second_halt_of_a_scope_leaves_the_first_as_it_is(cli: Any, keeper: Keeper) -> None:
+    """Who halted first, when and why is not lost; the second is told of it, and may say that theirs shall stand instead."""
+    unfinished(keeper)
+    ann, bob = {"LEASEKEEPER_HOLDER": "ann@ops"}, {"LEASEKEEPER_HOLDER": "bob@ops"}
+    first = cli("halt", "order/*", "--reason", "wrong prices", env=ann)
+    assert (first.code, "it covers 1 unfinished run now" in first.out) == (0, True)
+    (stands,) = cli("halt", "--list", "-o", "json").json
+    second = cli("halt", "order/*", "--reason", "deploy", env=bob)
+    assert second.code == 0
+    assert "is halted already since" in second.out
+    assert "by ann@ops: wrong prices" in second.out
+    assert "--replace" in second.err
+    told = cli("halt", "order/*", "--reason", "deploy", "-o", "json", env=bob).json
+    assert (told["kept"], told["reason"], told["by"], told["covers"]) == (True, "wrong prices", "ann@ops", 1)
+    assert keeper.halt("order/*", "a library's") == told["revision"]
+    assert cli("halt", "--list", "-o", "json").json == [stands]
+    assert keeper.halt("order/*", "a library's", replace=True) > told["revision"]
+    assert cli("halt", "order/*", "--reason", "deploy", "--replace", env=bob).code == 0
+    (now,) = cli("halt", "--list", "-o", "json").json
+    assert (now["reason"], now["by"]) == ("deploy", "bob@ops")
+
+
+@pytest.mark.parametrize(
+    ("scope", "covered"),
+    [("*", 2), ("order/*", 1), ("order/o-9", 1), ("ordre/*", 0), ("mail/m%2F1", 1), ("mail/m%2F", 0), ("m*", 1)],
+)
+def test_a_halt_tells_how_many_runs_it_covers(cli: Any, keeper: Keeper, scope: str, covered: int) -> None:
+    """A mistyped scope covers nothing, and that shows; finished runs do not count."""
+    finished(keeper)
+    unfinished(keeper)
+    unfinished(keeper, "mail", "m/1")
+    done = cli("halt", scope, "--reason", "x", "-o", "json")
+    assert (done.code, done.json["covers"], done.json["kept"]) == (0, covered, False)
+    assert cli("unhalt", scope).code == 0
+
+
+def test_a_persons_word_names_the_person(cli: Any, keeper: Keeper) -> None:
+    """Halts, words on doubts and tombstones tell user and host, unless a holder is given; the process is gone by then."""
+    assert cli("halt", "order/*", "--reason", "x", env={"LOGNAME": "ann"}).code == 0
+    (halt,) = keeper.halts()
+    assert halt.by == f"ann@{socket.gethostname()}"
+    keeper.unhalt("order/*")
+    in_doubt(keeper)
+    words = ("runs", "resolve", "order/o-2", "charge", "--not-applied", "--evidence", "seen")
+    assert cli(*words, env={"LOGNAME": "bob\u202e"}).code == 0
+    assert (
+        cli("runs", "show", "order/o-2", "-o", "json").json["records"][-1]["holder"] == f"bob?@{socket.gethostname()}"
+    )
+    assert cli("epoch", "bump", env={"LOGNAME": "eve", "LEASEKEEPER_HOLDER": "night shift"}).code == 0
+    assert cli("epoch", "show", "-o", "json").json["by"].startswith("night shift")
 
 
 def test_halt_list_unhalt(cli: Any, keeper: Keeper) -> None:

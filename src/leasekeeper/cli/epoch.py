@@ -66,7 +66,7 @@ def bump(settings: Settings, above: int | None) -> int:
     from the time, so that a second restore of the same backup does not hand it out again; the answer says from when on. Before
     that, give a token that was handed out in between with --above.
     """
-    with settings.keeper() as keeper:
+    with settings.keeper(person=True) as keeper:
         core = keeper._core
         before: Epoch = core.run(plans.read(core.ctx, core.until(settings.ask_s)))
         after: Epoch = core.run(plans.bump(core.ctx, core.until(settings.ask_s), above or 0))

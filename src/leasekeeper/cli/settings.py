@@ -116,9 +116,15 @@ class Settings:
             arguments["password"] = _ask_password(arguments["user"])
         return arguments
 
-    def keeper(self, **more: Any) -> Keeper:
-        """A new keeper; the caller closes it. ConfigError for settings that cannot be right."""
+    def keeper(self, *, person: bool = False, **more: Any) -> Keeper:
+        """A new keeper; the caller closes it. ConfigError for settings that cannot be right.
+
+        ``person``: what the command stores is somebody's word and is read long after this process is gone, so it names the user
+        and the host, where no holder is given.
+        """
         arguments = self.keeper_arguments()
+        if person:
+            arguments.setdefault("holder", _user_at_host())
         from leasekeeper.keeper import Keeper
 
         with self.errors_named():
@@ -174,6 +180,18 @@ def _in_words_of(origin: str, error: ConfigError) -> ConfigError:
     if error.value is None:
         return ConfigError(f"{origin}: expected {expected}", field=origin, expected=expected)
     return ConfigError(field=origin, value=error.value, expected=expected)
+
+
+def _user_at_host() -> str:
+    """Who sits here, as a holder that can be one."""
+    import getpass
+    import socket
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError, ImportError):  # an id without a name, as in many containers
+        user = str(os.getuid()) if hasattr(os, "getuid") else "somebody"
+    return "".join(c if c.isprintable() else "?" for c in f"{user[:100]}@{socket.gethostname()[:100]}")
 
 
 def _hush_library(environment: Mapping[str, str]) -> None:

@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Halt",
+    "Placed",
     "check_scope",
     "covering",
     "halt",
     "halts",
     "no_others",
     "none_at_all",
+    "place",
     "read_all",
     "too_many",
     "unhalt",
@@ -119,14 +121,51 @@ def _halt(kv: pb.KeyValue, prefix: bytes) -> Halt:
 # ---------------------------------------------------------------- plans
 
 
-def halt(ctx: Context, scope: str, reason: str, until: float) -> Plan[int]:
-    """Halt a scope: the revision after which no step in it begins. Halting it again tells the newer reason."""
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A halt that was asked for: the revision after which no step begins.
+
+    ``covers``: how many unfinished runs its scope covers at that moment. ``kept``: the halt that stood there before, and stands.
+    """
+
+    revision: int
+    covers: int
+    kept: Halt | None = None
+
+
+def place(ctx: Context, scope: str, reason: str, until: float, *, replace: bool = False) -> Plan[Placed]:
+    """Halt a scope. Where that is halted already the earlier halt stands, with its reason, who said so and when.
+
+    ``replace``: the newer word takes its place, without a gap in which a step could begin.
+    """
     check_note(reason)
-    key = run_keys.halts(ctx.keys) + escape(check_scope(scope)).encode()
+    prefix = run_keys.halts(ctx.keys)
+    key = prefix + escape(check_scope(scope)).encode()
     body = f'{{"at":{int(ctx.wall() * 1000)},"by":{text_of(ctx.holder)},"reason":{text_of(reason)},"v":{FORMAT}}}'
-    request = pb.TxnRequest(success=(m.put(key, seal(body.encode(), None)),))
+    stored = seal(body.encode(), None)
+    compare = () if replace else (m.unchanged(key, 0),)
+    count = _covered(ctx, scope)
+    request = pb.TxnRequest(compare=compare, success=(m.put(key, stored), count), failure=(m.get(key), count))
     reply = yield from persist(TXN, request, now=ctx.now, until=until)
-    return int(reply.header.revision)
+    if reply.succeeded:
+        return Placed(int(reply.header.revision), m.range_count(reply, 1))
+    (standing,) = m.range_kvs(reply, 0)
+    # The same bytes are those of this very request, whose first reply was lost.
+    kept = None if standing.value == stored else _halt(standing, prefix)
+    return Placed(standing.mod_revision, m.range_count(reply, 1), kept)
+
+
+def halt(ctx: Context, scope: str, reason: str, until: float, *, replace: bool = False) -> Plan[int]:
+    """Halt a scope: the revision after which no step in it begins; see `place`."""
+    placed = yield from place(ctx, scope, reason, until, replace=replace)
+    return placed.revision
+
+
+def _covered(ctx: Context, scope: str) -> pb.RequestOp:
+    """How many runs that are not finished a scope covers."""
+    start = run_keys.unfinished_of_all(ctx.keys) + scope.removesuffix("*").encode()
+    end = prefix_end(start) if scope.endswith("*") else b""
+    return pb.RequestOp(request_range=pb.RangeRequest(key=start, range_end=end, count_only=True))
 
 
 def unhalt(ctx: Context, scope: str, until: float) -> Plan[bool]:

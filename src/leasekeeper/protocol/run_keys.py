@@ -24,7 +24,18 @@ from dataclasses import dataclass, field
 from leasekeeper.errors import ConfigError
 from leasekeeper.protocol.keys import Keys, check_name, escape, unescape
 
-__all__ = ["RunKeys", "RunName", "halts", "identity", "parse_run", "runs", "tomb", "tombs", "unfinished"]
+__all__ = [
+    "RunKeys",
+    "RunName",
+    "halts",
+    "identity",
+    "parse_run",
+    "runs",
+    "tomb",
+    "tombs",
+    "unfinished",
+    "unfinished_of_all",
+]
 
 SEQ_DIGITS = 12
 # A name may have 255 characters, and "/" and "%" take three when escaped: the lease's name has room for both parts.
@@ -86,7 +97,12 @@ def identity(keys: Keys) -> bytes:
 
 def unfinished(keys: Keys, workflow: str) -> bytes:
     """The prefix of a workflow's unfinished runs."""
-    return f"{keys.root}unfinished/{escape(workflow)}/".encode()
+    return unfinished_of_all(keys) + f"{escape(workflow)}/".encode()
+
+
+def unfinished_of_all(keys: Keys) -> bytes:
+    """The prefix of all unfinished runs; behind it stands the run as text."""
+    return f"{keys.root}unfinished/".encode()
 
 
 def tombs(keys: Keys) -> bytes:

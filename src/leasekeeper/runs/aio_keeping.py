@@ -81,9 +81,11 @@ class AsyncKeepsRuns:
 
         return await abegun(cast("AsyncKeeper", self), options(workflow, id=id, **asked), ttl)
 
-    async def halt(self, scope: str, reason: str = "") -> int:
+    async def halt(self, scope: str, reason: str = "", *, replace: bool = False) -> int:
         """Let no step begin in a scope from now on; see `Keeper.halt`."""
-        revision: int = await self._core.arun(halts.halt(self._core.ctx, scope, reason, self._core.until()))
+        revision: int = await self._core.arun(
+            halts.halt(self._core.ctx, scope, reason, self._core.until(), replace=replace)
+        )
         return revision
 
     async def unhalt(self, scope: str) -> bool:

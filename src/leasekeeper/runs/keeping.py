@@ -110,16 +110,18 @@ class KeepsRuns:
 
         return begun(cast("Keeper", self), options(workflow, id=id, **asked), ttl)
 
-    def halt(self, scope: str, reason: str = "") -> int:
+    def halt(self, scope: str, reason: str = "", *, replace: bool = False) -> int:
         """Let no step begin in a scope from now on: the etcd revision after which none does.
 
         Steps that were begun may end, and what came of them is recorded.
 
         Args:
             scope: ``*``, a run as ``workflow/id``, or the beginning of such followed by ``*``.
-            reason: shown to whoever is stopped by it.
+            reason: told to whoever is stopped by it.
+            replace: where the scope is halted already, put this reason, this holder and this time in the place of the ones
+                that stand; by default those stay. One `unhalt` ends it in either case.
         """
-        revision: int = self._core.run(halts.halt(self._core.ctx, scope, reason, self._core.until()))
+        revision: int = self._core.run(halts.halt(self._core.ctx, scope, reason, self._core.until(), replace=replace))
         return revision
 
     def unhalt(self, scope: str) -> bool:

@@ -68,7 +68,7 @@ def command(
     if not files and (runs or before_s is not None):
         raise click.UsageError("say --exported FILE: only what was exported is removed")
     exports, unusable = _exports(files)
-    with settings.keeper() as keeper:
+    with settings.keeper(person=True) as keeper:
         core = keeper._core
         names = list(runs) if before_s is None else list(_finished(core, before_s, settings.ask_s))
         results = [_prune(core, name, exports.get(name.text), settings.ask_s) for name in names]

@@ -86,7 +86,7 @@ def command(
     said = replace(said, result_said=result is not None)
     anchors = [anchor_in(file, "--accept-rewind") for file in files]
     blobs = DirectoryBlobs(directory) if directory is not None else None
-    with settings.keeper() as keeper:
+    with settings.keeper(person=True) as keeper:
         core, keys = keeper._core, RunKeys(keeper._core.ctx.keys, run)
         done = carried_out(core, resolving(core, keys, said, anchors, blobs=blobs, timeout_s=settings.ask_s))
         next_ = "" if settings.as_json or done.receipt is None else _next(core, keys, settings.ask_s)
