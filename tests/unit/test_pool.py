@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from leasekeeper import AsyncKeeper, ConfigError, Conflict, Drift, InDoubt, Keeper, Misuse, RunHalted, Unavailable
-from leasekeeper.errors import StoreRewound
+from leasekeeper.errors import LeaseLost, StoreRewound
 from leasekeeper.protocol.halt import Halt
 from leasekeeper.protocol.run_keys import RunName
 from leasekeeper.protocol.unfinished import BEGINNING, Snag, Stand
@@ -386,22 +386,36 @@ def test_what_was_set_back_is_told_once(error: BaseException, begun: bool, caplo
     assert [line.startswith("ERROR rewound: ") for line in lines(caplog)].count(True) == 1
 
 
-def test_an_alert_in_a_group_is_one() -> None:
-    """A16: what tasks of a program raise together is told as if it were raised alone."""
+class Group(Exception):
+    """As Python 3.11 makes it of what tasks raise."""
 
-    class Group(Exception):
-        def __init__(self, *each: BaseException) -> None:
-            self.exceptions = each
+    def __init__(self, *each: BaseException) -> None:
+        super().__init__(f"{len(each)} sub-exceptions")
+        self.exceptions = each
 
+
+def test_what_tasks_raise_is_told_as_if_it_were_raised_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """A25: of a group each part is told, in one line; what is told elsewhere does not make it an error; a halt is one."""
+    caplog.set_level(logging.INFO, "leasekeeper")
+    halted = RunHalted(run="order/o-0", step="a", scope="*", reason="stop", by="ann", at_ms=1)
+    failed(pool(Now()), names(1)[0], Group(halted, LeaseLost("gone")))
+    assert lines(caplog) == ["INFO a worker leaves runs alone: '*' was halted by ann: stop"]
+    failed(pool(Now()), names(1)[0], Group(halted, Unavailable("away"), Unavailable("full")))
+    assert lines(caplog)[-1].startswith("WARNING run order/o-0 did not get to its end here: RunHalted: ")
+    assert lines(caplog)[-1].endswith("; Unavailable: away; Unavailable: full")
+    assert caplog.records[-1].exc_info is None
+
+
+def test_an_alert_in_a_group_is_one(caplog: pytest.LogCaptureFixture) -> None:
+    """A16: a conflict among what tasks of a program raise is an alert; what else they raise is a line of its own."""
+    caplog.set_level(logging.INFO, "leasekeeper")
     one, (name,) = pool(Now()), names(1)
-    logging.getLogger("leasekeeper").disabled = True
-    try:
-        met = Group(ValueError("no"), Group(Conflict(run="order/o-0", step="s")))
-        alert = one.ended(Attempt(name, begun=True), met)
-    finally:
-        logging.getLogger("leasekeeper").disabled = False
+    alert = one.ended(Attempt(name, begun=True), Group(ValueError("no"), Group(Conflict(run="order/o-0", step="s"))))
     assert alert is not None
     assert alert.kind == "conflict"
+    assert lines(caplog)[0] == f"ERROR {alert.line}"
+    assert lines(caplog)[1].startswith("ERROR run order/o-0 did not get to its end here: ValueError: no; Conflict: ")
+    assert len(lines(caplog)) == 2
 
 
 def test_an_alert_about_another_run_does_not_hold_this_one_for_ever(caplog: pytest.LogCaptureFixture) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from leasekeeper.runtime.events import Event
 
-__all__ = ["alert_due", "give", "sort_of", "tell"]
+__all__ = ["alert_due", "give", "halted_by", "is_drift", "sort_of", "tell"]
 
 log = logging.getLogger("leasekeeper")
 
@@ -48,6 +48,11 @@ def is_drift(error: BaseException) -> bool:
     return any(isinstance(each, Drift) for each in _parts(error))
 
 
+def halted_by(error: BaseException) -> RunHalted | None:
+    """The halt that has ended it, if one did."""
+    return next((each for each in _parts(error) if isinstance(each, RunHalted)), None)
+
+
 def give(alert: Alert, hook: Callable[[Alert], object] | None, observe: Callable[[Event], None]) -> bool:
     """Tell a hook; whether it could pass it on. Without one the log is who is told. Never raises: a worker outlives its hook."""
     try:
@@ -71,33 +76,38 @@ def tell(run: str, error: BaseException, times: int, alert: Alert | None) -> Non
     """
     if alert is not None:
         log.error("%s", alert.line, extra={f"alert_{name}": value for name, value in alert.fields.items()})
-    level = _level(error)
-    if alert is not None or times & (times - 1):
-        level = logging.DEBUG
+    level = logging.DEBUG if times & (times - 1) else _level(error, alerted=alert is not None)
     if not log.isEnabledFor(level):
         return
-    ours = isinstance(error, LeasekeeperError)
+    ours = all(isinstance(each, LeasekeeperError) for each in _parts(error))
     trace = None if ours or times > 1 else (type(error), error, of_the_program(error.__traceback__))
     again = f", {times} times in a row for the same reason" if times > 1 else ""
     log.log(level, "run %s did not get to its end here%s: %s", run, again, _words(error), exc_info=trace)
 
 
-def _level(error: BaseException) -> int:
-    if isinstance(error, (*TOLD_BY_THE_RUN, *TOLD_BY_EVENTS)):
+def _level(error: BaseException, *, alerted: bool) -> int:
+    """That of the part of it that matters most, apart from what an alert or an event tells."""
+    left = [each for each in _parts(error) if not isinstance(each, (*TOLD_BY_THE_RUN, *TOLD_BY_EVENTS))]
+    left = [each for each in left if not (alerted and alert_of(each) is not None)]
+    if not left:
         return logging.DEBUG
-    return logging.WARNING if isinstance(error, TryLater) else logging.ERROR
+    return logging.WARNING if all(isinstance(each, TryLater) for each in left) else logging.ERROR
 
 
 def _words(error: BaseException) -> str:
-    """Class and message in one line that a terminal can be given."""
+    """Class and message in one line that a terminal can be given; of a group those of all that is in it."""
+    text = "; ".join(map(_word, _parts(error)))
+    text = text if len(text) <= FIELD_MAX else f"{text[: FIELD_MAX - 1]}…"
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+def _word(error: BaseException) -> str:
     try:
         message = " ".join(str(error).split())
     except (Exception, StopWork):  # noqa: BLE001 - the error to tell of is another one
         message = ""
     name = type(error).__name__
-    text = f"{name}: {message}" if message else name
-    text = text if len(text) <= FIELD_MAX else f"{text[: FIELD_MAX - 1]}…"
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+    return f"{name}: {message}" if message else name
 
 
 def _parts(error: BaseException) -> Iterator[BaseException]:

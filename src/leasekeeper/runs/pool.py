@@ -15,7 +15,6 @@ from leasekeeper.errors import ConfigError, Misuse, StoreRewound, TryLater, show
 from leasekeeper.protocol.halt import Halt
 from leasekeeper.protocol.keys import check_name
 from leasekeeper.protocol.unfinished import BEGINNING, Snag, Stand
-from leasekeeper.run_errors import RunHalted
 from leasekeeper.runs import failures
 from leasekeeper.runs.effect import gives_to_await, is_awaited, is_generator
 from leasekeeper.runs.options import check_asked_of_worker, options
@@ -208,8 +207,8 @@ class Pool:
     def _failed(self, attempt: Attempt, error: BaseException) -> Alert | None:
         name, alert = attempt.name.text, failures.alert_due(error, self._holder)
         snag = _snag(attempt, alert)
-        if isinstance(error, RunHalted):
-            self._tell_halt(Halt(error.scope, error.reason, error.by, error.at_ms, 0))
+        if (halted := failures.halted_by(error)) is not None and alert is None:
+            self._tell_halt(Halt(halted.scope, halted.reason, halted.by, halted.at_ms, 0))
             rest = self._rest(attempt.name, WAIT_MAX_S)
         elif snag is not None:
             rest = self._rest(attempt.name, WAIT_MAX_S)
