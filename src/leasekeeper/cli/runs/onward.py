@@ -77,7 +77,7 @@ def what_to_do(told: Told) -> Iterator[str]:
         yield f"  {told.command('runs', 'verify', run, '--anchor', 'FILE')}"
         return
     if not told.verdict.ok or facts.now is None:
-        yield "find out who writes to these keys; compare with what remembers the run outside of etcd:"
+        yield "find out who writes to these keys, and put back what was there; compare with what remembers the run elsewhere:"
         yield f"  {told.command('runs', 'verify', run)} --keys FILE --anchor FILE --export FILE"
         return
     for halt in facts.halts:
