@@ -113,6 +113,11 @@ def test_an_export_of_a_pruned_run_says_that_it_was_pruned(cli: Any, keeper: Kee
     done = cli("runs", "export", "order/o-1", "--out", str(tmp_path / "again.jsonl"))
     assert done.code == 2
     assert "was not pruned" in done.err
+    for words in ("verify", "state"):
+        told = cli("runs", words, "order/o-1")
+        assert told.code == 1
+        assert "exported and pruned" in told.out + told.err
+        assert "BAD" not in told.out
 
 
 def test_state_at_any_record(cli: Any, keeper: Keeper, tmp_path: Path) -> None:
@@ -139,8 +144,15 @@ def test_no_state_that_cannot_be_believed(cli: Any, keeper: Keeper, raw: RawEtcd
     assert cli("runs", "state", "order/o-1", "--at", "4").code == 0
     for words in (("--at", "5"), ()):
         done = cli("runs", "state", "order/o-1", *words)
-        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+        assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
         assert "record 5 is corrupt" in done.err
+    for words in ((), ("--at", "0"), ("--at", "3")):
+        unknown = cli("runs", "state", "order/none", *words)
+        assert (unknown.code, unknown.out) == (1, "")
+        assert "nothing is recorded of it" in unknown.err
+    assert cli("runs", "state", "order/o-1", "--at", "99").code == 1
+    finished(keeper, "o-2")
+    assert cli("runs", "state", "order/o-2", "--at", "99").code == 2
 
 
 # ---------------------------------------------------------------- keygen

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from leasekeeper.cli.command import lease_command
-from leasekeeper.cli.exits import DONE
-from leasekeeper.cli.output import print_json, print_lines, styled
+from leasekeeper.cli.exits import DONE, NEGATIVE
+from leasekeeper.cli.output import note, print_json, print_lines, styled
 from leasekeeper.cli.runs.source import reading, run_or_file
 from leasekeeper.cli.runs.verify import ring_of
 from leasekeeper.cli.runs.words import said, status_word
@@ -18,7 +18,7 @@ from leasekeeper.cli.text import clip
 from leasekeeper.errors import ConfigError
 from leasekeeper.protocol.chain import ChainCheck
 from leasekeeper.protocol.replay import Replay
-from leasekeeper.run_errors import CorruptState
+from leasekeeper.run_errors import ILLEGIBLE, CorruptState
 
 if TYPE_CHECKING:
     from leasekeeper.cli.runs.source import Source
@@ -35,10 +35,15 @@ if TYPE_CHECKING:
 def command(settings: Settings, run: RunName | None, path: str | None, seq: int | None, keys: tuple[str, ...]) -> int:
     """Show what RUN was when record SEQ was its last: its status, steps, phases and checkpoints.
 
-    Made of the records alone, which must verify up to there: a state that cannot be believed is not shown.
+    Made of the records alone, which must verify up to there: a state that cannot be believed is not shown. Exits with 1 then,
+    and where nothing is recorded of RUN.
     """
     ring = ring_of(keys)
-    name, replayed, state = reading(settings, run, path, lambda source: _replayed(source, seq, ring))
+    try:
+        name, replayed, state = reading(settings, run, path, lambda source: _replayed(source, seq, ring))
+    except ILLEGIBLE as error:
+        note(error.message)
+        return NEGATIVE
     if settings.as_json:
         print_json({"run": name, "seq": replayed, **state})
     else:
@@ -57,11 +62,15 @@ def _replayed(source: Source, wanted: int | None, ring: Ring | None) -> tuple[st
             replay.add(check.last)
             added = check.last.seq
     verdict = check.close()
+    if verdict.kind is None and not verdict.verified and not facts.known:
+        pruned = "its records were exported and pruned: read the export, by --file"
+        why = "nothing is recorded of it; see: leasekeeper runs ls" if facts.tomb is None else pruned
+        raise CorruptState(f"run {facts.name.text}: {why}", where=facts.name.text, why=why)
     if verdict.verified < (added if wanted is None else wanted):
         if verdict.kind is None:
-            last = f"at most {verdict.verified}, the last record's number"
-            expected = last if verdict.verified else f"a run that has records; nothing is recorded of {facts.name.text}"
-            raise ConfigError(field="--at", value=wanted, expected=expected)
+            raise ConfigError(
+                field="--at", value=wanted, expected=f"at most {verdict.verified}, the last record's number"
+            )
         raise CorruptState(f"run {facts.name.text}: {verdict.why}", where=facts.name.text, why=verdict.why)
     if wanted is None and (verdict.kind is not None or not added):
         why = verdict.why if added or verdict.kind else "there is no record"

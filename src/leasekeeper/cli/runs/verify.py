@@ -200,8 +200,10 @@ def _lines(run: str, examined: Examined, *, asked: bool) -> list[Text]:
     """What people see. ``asked``: an anchor or an export was given, so whether it knows the run is a part of the answer."""
     verdict = examined.verdict
     why = clip(verdict.why, SENTENCE_CHARS)
-    good = examined.ok and bool(verdict.verified)
-    lines = [styled(f"{clip(run, 255)}: {'good' if good else 'BAD'}: {why}", "" if good else "bold red")]
+    # Of a run that was pruned, or is not known, there is nothing that could be bad.
+    found = "BAD" if not examined.ok else "good" if verdict.verified else "nothing to verify"
+    style = {"BAD": "bold red", "good": ""}.get(found, "bold")
+    lines = [styled(f"{clip(run, 255)}: {found}: {why}", style)]
     if verdict.bad is not None:
         lines.append(_field("first bad", f"record {verdict.bad}: {verdict.kind}"))
     if examined.attested is not None:
