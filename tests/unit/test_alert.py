@@ -258,6 +258,24 @@ def test_what_passes_by_itself_is_none(error: BaseException, code: int) -> None:
     assert exit_code(error) == code
 
 
+class Group(Exception):
+    """As Python 3.11 makes it of what tasks raise."""
+
+    def __init__(self, *each: BaseException) -> None:
+        super().__init__()
+        self.exceptions = each
+
+
+def test_a_group_needs_a_person_when_one_of_it_does() -> None:
+    """A16: what tasks raise together has the alert of the first that has one, and its exit code; else that of all of them."""
+    doubt, halted = ERRORS[0][0], RunHalted(run="order/42")
+    assert alert_of(Group(ValueError("x"), Group(halted, doubt))) == alert_of(doubt)
+    assert exit_code(Group(ValueError("x"), Group(halted, doubt))) == NEEDS_A_PERSON
+    assert alert_of(Group(halted, LeaseLost("lost"))) is None
+    assert exit_code(Group(halted, LeaseLost("lost"))) == NOT_LET
+    assert exit_code(Group(halted, ValueError("x"))) == 1
+
+
 def test_a_command_can_be_pasted() -> None:
     """Names with blanks or quotation marks are quoted for a shell."""
     alert = alert_of(InDoubt(run="order/a b", step="it's", seq=1))

@@ -31,6 +31,7 @@ __all__ = [
     "AlertKind",
     "alert_of",
     "exit_code",
+    "parts",
     "sound",
     "to_stderr",
     "webhook",
@@ -159,10 +160,27 @@ def _write_line(line: str) -> None:
 
 
 def alert_of(error: BaseException, *, holder: str = "") -> Alert | None:
-    """The alert that tells of an error; None for one that needs nobody. ``holder`` is who was stopped by it."""
-    kind = _kind_of(error)
-    if kind is None or not isinstance(error, LeasekeeperError):
-        return None
+    """The alert that tells of an error; None for one that needs nobody. ``holder`` is who was stopped by it.
+
+    Of a group of errors, as tasks raise it, the first alert.
+    """
+    for each in parts(error):
+        if (kind := _kind_of(each)) is not None and isinstance(each, LeasekeeperError):
+            return _alert(each, kind, holder)
+    return None
+
+
+def parts(error: BaseException) -> Iterator[BaseException]:
+    """The error; of a group all that is in it. By its attribute: Python has groups from 3.11 on."""
+    inside = getattr(error, "exceptions", None)
+    if not isinstance(inside, tuple):
+        yield error
+        return
+    for each in inside:
+        yield from parts(each)
+
+
+def _alert(error: LeasekeeperError, kind: AlertKind, holder: str) -> Alert:
     run, step = getattr(error, "run", ""), getattr(error, "step", "")
     receipt = getattr(error, "receipt", None)
     return Alert(
@@ -185,10 +203,12 @@ def exit_code(error: BaseException) -> int:
     """What a program that ends because of ``error`` should end with.
 
     78 when it needs a person, 76 when its authority was lost or an operator has halted the run, else 1, as Python's own.
+    A group of errors needs a person when one of them does.
     """
-    if _kind_of(error) is not None:
+    found = list(parts(error))
+    if any(_kind_of(each) is not None for each in found):
         return NEEDS_A_PERSON
-    return NOT_LET if isinstance(error, StopWork) else FAILED
+    return NOT_LET if found and all(isinstance(each, StopWork) for each in found) else FAILED
 
 
 def _kind_of(error: BaseException) -> AlertKind | None:

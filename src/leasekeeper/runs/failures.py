@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from leasekeeper.errors import LeasekeeperError, LeaseLost, StopWork, TryLater
 from leasekeeper.run_errors import Drift, InDoubt, Quarantined, RunHalted
-from leasekeeper.runs.alert import FIELD_MAX, Alert, alert_of, sound
+from leasekeeper.runs.alert import FIELD_MAX, Alert, alert_of, parts, sound
 from leasekeeper.runtime.events import AlertGiven
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from leasekeeper.runtime.events import Event
 
@@ -36,7 +36,7 @@ NUMBERS = re.compile(r"\d+")
 
 def alert_due(error: BaseException, holder: str) -> Alert | None:
     """The alert of an error that needs a person whom nobody has told yet; also of one in a group of errors. Or None."""
-    for each in _parts(error):
+    for each in parts(error):
         alert = None if isinstance(each, TOLD_BY_THE_RUN) else alert_of(each, holder=holder)
         if alert is not None and alert.run:
             return alert
@@ -45,12 +45,12 @@ def alert_due(error: BaseException, holder: str) -> Alert | None:
 
 def is_drift(error: BaseException) -> bool:
     """Whether something that was done holds no more: the outside world has to be mended before it is of use to try again."""
-    return any(isinstance(each, Drift) for each in _parts(error))
+    return any(isinstance(each, Drift) for each in parts(error))
 
 
 def halted_by(error: BaseException) -> RunHalted | None:
     """The halt that has ended it, if one did."""
-    return next((each for each in _parts(error) if isinstance(each, RunHalted)), None)
+    return next((each for each in parts(error) if isinstance(each, RunHalted)), None)
 
 
 def give(alert: Alert, hook: Callable[[Alert], object] | None, observe: Callable[[Event], None]) -> bool:
@@ -79,7 +79,7 @@ def tell(run: str, error: BaseException, times: int, alert: Alert | None) -> Non
     level = logging.DEBUG if times & (times - 1) else _level(error, alerted=alert is not None)
     if not log.isEnabledFor(level):
         return
-    ours = all(isinstance(each, LeasekeeperError) for each in _parts(error))
+    ours = all(isinstance(each, LeasekeeperError) for each in parts(error))
     trace = None if ours or times > 1 else (type(error), error, of_the_program(error.__traceback__))
     again = f", {times} times in a row for the same reason" if times > 1 else ""
     log.log(level, "run %s did not get to its end here%s: %s", run, again, _words(error), exc_info=trace)
@@ -87,7 +87,7 @@ def tell(run: str, error: BaseException, times: int, alert: Alert | None) -> Non
 
 def _level(error: BaseException, *, alerted: bool) -> int:
     """That of the part of it that matters most, apart from what an alert or an event tells."""
-    left = [each for each in _parts(error) if not isinstance(each, (*TOLD_BY_THE_RUN, *TOLD_BY_EVENTS))]
+    left = [each for each in parts(error) if not isinstance(each, (*TOLD_BY_THE_RUN, *TOLD_BY_EVENTS))]
     left = [each for each in left if not (alerted and alert_of(each) is not None)]
     if not left:
         return logging.DEBUG
@@ -96,7 +96,7 @@ def _level(error: BaseException, *, alerted: bool) -> int:
 
 def _words(error: BaseException) -> str:
     """Class and message in one line that a terminal can be given; of a group those of all that is in it."""
-    text = "; ".join(map(_word, _parts(error)))
+    text = "; ".join(map(_word, parts(error)))
     text = text if len(text) <= FIELD_MAX else f"{text[: FIELD_MAX - 1]}…"
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
@@ -108,16 +108,6 @@ def _word(error: BaseException) -> str:
         message = ""
     name = type(error).__name__
     return f"{name}: {message}" if message else name
-
-
-def _parts(error: BaseException) -> Iterator[BaseException]:
-    """The error; of a group, as tasks make it, all that is in it."""
-    inside = getattr(error, "exceptions", None)
-    if not isinstance(inside, tuple):
-        yield error
-        return
-    for each in inside:
-        yield from _parts(each)
 
 
 def of_the_program(trace: TracebackType | None) -> TracebackType | None:
