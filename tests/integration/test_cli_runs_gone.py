@@ -83,9 +83,11 @@ def test_a_run_that_is_gone_is_begun_again(
         finished(keeper, anchors=[anchor])
     done = accept(cli, file)
     assert (done.code, done.err) == (0, "")
+    number = cli("doctor", "-o", "json").json["identity"]
     assert done.out == (
         f"{RUN} is not in etcd, and what was remembered of it, up to record {LAST}, is given up for lost: begin it again with its"
-        " input; its steps get the idempotency keys that they had, if the namespace's identity is that of then\n"
+        f" input; its steps get the idempotency keys that they had, if the namespace's identity, {number}, is that of then: the"
+        " `ns` of its records in an export\n"
     )
     assert hands.raw.keys(hands.root) == []
     none = cli("runs", "verify", RUN, "--anchor", str(file), "-o", "json")
@@ -99,6 +101,21 @@ def test_a_run_that_is_gone_is_begun_again(
     assert cli("runs", "verify", "--file", new, "--anchor", str(file), "-o", "json").json["anchored"] == LAST
     # The life that was given up is now another history than the one that the anchor remembers.
     assert cli("runs", "verify", "--file", old, "--anchor", str(file)).code == 1
+
+
+def test_a_namespace_without_its_identity(
+    cli: Any, keeper: Keeper, hands: Hands, file: Path, anchor: FileAnchor
+) -> None:
+    """A22: all of the namespace is lost: that its identity has to be put back first is said by the word that gives up a run."""
+    finished(keeper, anchors=[anchor])
+    for key in hands.raw.keys(f"leasekeeper/{hands.namespace}/"):
+        hands.raw.delete(key.key)
+    done = accept(cli, file)
+    assert done.code == 0
+    assert (
+        "the namespace has no identity any more: put that back from a backup before the run is begun again" in done.out
+    )
+    assert "begin it again with its input" not in done.out
 
 
 def test_as_json(cli: Any, keeper: Keeper, hands: Hands, file: Path, anchor: FileAnchor) -> None:

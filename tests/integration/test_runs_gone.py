@@ -266,7 +266,7 @@ def test_nothing_is_there_and_nobody_remembers_it(keeper: Keeper, path: Path, an
         keeper.resolve(RUN, "charge-0", applied=True, evidence=WHY, signer=None, accept_rewind=[anchor])  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("evidence", [None, "", {}])
+@pytest.mark.parametrize("evidence", [None, "", {}, "WHAT YOU SAW", " TEXT "])
 def test_without_evidence_nothing_is_given_up(
     keeper: Keeper, path: Path, anchor: FileAnchor, bank: Bank, erase: Any, evidence: Any
 ) -> None:

@@ -193,7 +193,8 @@ class KeepsRuns:
                 in what is lost will be begun again. Where nothing at all of the run is in etcd, nothing is written there, and the
                 anchors remember nothing of it from then on: begin it again by the call that began it, with its input and in its
                 generation, and its steps get the idempotency keys that they had, as long as the namespace's ``identity`` in etcd
-                is the one it was begun in. Refused (Misuse) while somebody owns it, who may be beginning it.
+                is the one it was begun in. Refused (Misuse) while somebody owns it, who may be beginning it; and, with nothing
+                written, where etcd has all that they remember. Doubts, a quarantine and an end stay as the records have them.
 
         Raises:
             ConfigError: there is no such run or step, and no anchor remembers one.

@@ -18,6 +18,7 @@ from leasekeeper.cli.text import one_line
 from leasekeeper.cli.values import run_argument
 from leasekeeper.errors import ConfigError, LeasekeeperError
 from leasekeeper.protocol.run_keys import RunKeys
+from leasekeeper.protocol.run_look import facts
 from leasekeeper.protocol.whereabouts import whereabouts
 from leasekeeper.runs.blobs import DirectoryBlobs
 from leasekeeper.runs.operator import PLACEHOLDERS, Resolved, carried_out, resolving, word
@@ -89,7 +90,8 @@ def command(
     with settings.keeper(person=True) as keeper:
         core, keys = keeper._core, RunKeys(keeper._core.ctx.keys, run)
         done = carried_out(core, resolving(core, keys, said, anchors, blobs=blobs, timeout_s=settings.ask_s))
-        next_ = "" if settings.as_json or done.receipt is None else _next(core, keys, settings.ask_s)
+        told = _begin_again if done.receipt is None else _next
+        next_ = "" if settings.as_json else told(core, keys, settings.ask_s)
     if settings.as_json:
         record = (done.receipt.seq, done.receipt.hash) if done.receipt is not None else (0, None)
         print_json({"run": run.text, "step": step, "applied": applied, "seq": record[0], "hash": record[1]})
@@ -127,11 +129,8 @@ def _result(text: str | None) -> Any:
 
 def _sentence(run: RunName, step: str | None, applied: bool | None, done: Resolved, next_: str) -> str:
     if done.receipt is None:
-        return (
-            f"{run.text} is not in etcd, and what was remembered of it, up to record {done.given_up}, is given up for lost:"
-            " begin it again with its input; its steps get the idempotency keys that they had, if the namespace's identity is"
-            " that of then"
-        )
+        what = f"{run.text} is not in etcd, and what was remembered of it, up to record {done.given_up}, is given up for lost"
+        return f"{what}: {next_}"
     return f"record {done.receipt.seq} of {run.text}: {_recorded(step, applied, done)}; {next_}"
 
 
@@ -152,6 +151,23 @@ def _next(core: Core, keys: RunKeys, ask_s: float) -> str:
             return "the run is finished, and stays so"
         case _:
             return "start the program again"
+
+
+def _begin_again(core: Core, keys: RunKeys, ask_s: float) -> str:
+    """What is to be done with a run that is gone and given up for lost."""
+    begin = (
+        "begin it again with its input; its steps get the idempotency keys that they had, if the namespace's identity"
+    )
+    try:
+        number = core.run(facts(core.ctx, keys, core.until(ask_s))).namespace_id
+    except LeasekeeperError:
+        return f"{begin} is that of then"
+    if number:
+        return f"{begin}, {number}, is that of then: the `ns` of its records in an export"
+    return (
+        "the namespace has no identity any more: put that back from a backup before the run is begun again, or its steps get"
+        " other idempotency keys, and all that it had done is applied once more"
+    )
 
 
 def _recorded(step: str | None, applied: bool | None, done: Resolved) -> str:
