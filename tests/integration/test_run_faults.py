@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from leasekeeper import AsyncKeeper, Keeper, LeaseLost, OutOfSpace, Timing, Unavailable
+from leasekeeper import AsyncKeeper, Keeper, LeaseLost, OutOfSpace, QuotaReserved, Timing, Unavailable
 from leasekeeper.protocol.history import Walk, last, page
 from leasekeeper.protocol.receipt import read_receipt
 from leasekeeper.protocol.run_keys import RunKeys, RunName
@@ -113,7 +113,23 @@ def test_a_full_etcd_takes_no_step_and_gets_the_outcome_of_what_was_begun(
 
 
 @pytest.mark.timeout(120)
-def test_a_larger_quota_helps_where_what_fills_etcd_is_live(tmp_path: Path) -> None:
+def test_a_fast_writer_does_not_fill_etcd() -> None:
+    """A run that would fill etcd within one reading's seconds is stopped at 80 % of the quota, with room left for outcomes."""
+    quota = 8 * FULL
+    with EtcdServer(fsync=False, quota_bytes=quota) as server, Keeper(server.endpoint) as keeper:
+
+        def write() -> None:
+            with keeper.run("order", id="1", signer=None, quota=quota) as run:
+                for number in range(4000):
+                    run.do(f"s{number}", lambda: "x" * 30_000)
+
+        with pytest.raises(QuotaReserved):
+            write()
+        assert not _is_full(server)
+
+
+@pytest.mark.timeout(120)
+def test_a_larger_quota_helps_where_what_fills_etcd_is_live(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Restarted with more room it is still said to be full; once that is disarmed, what has waited all the while is recorded."""
     with ExitStack() as stack:
         tight = stack.enter_context(EtcdServer(fsync=False, quota_bytes=FULL, data_dir=tmp_path / "etcd"))
@@ -129,7 +145,7 @@ def test_a_larger_quota_helps_where_what_fills_etcd_is_live(tmp_path: Path) -> N
             results: list[Any] = []
             thread = threading.Thread(target=lambda: results.append(run.do("s", effect)), daemon=True)
             thread.start()
-            until(lambda: _is_full(tight))
+            until(lambda: delays(caplog))
             tight.stop()
             roomy.start()
             assert _is_full(roomy)

@@ -6,6 +6,7 @@ before it, after it, or so that a request arrives late, when the next life has b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,6 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from leasekeeper.protocol.conduct import Alarm, Conduct, Gate, Invoke, Talk, Tell
 from leasekeeper.protocol.incarnation import Calls, Incarnation, Spec
+from leasekeeper.protocol.limits import Reading
 from leasekeeper.protocol.plan import Call, Plan
 from leasekeeper.protocol.pointer import Pointer
 from leasekeeper.protocol.recorded import Recorded
@@ -115,7 +117,7 @@ class Life:
         self.world = self.owner.world
         opened = self.owner.opened
         recorded = Recorded(0 if opened.fresh else opened.log.head.seq)
-        self.incarnation = Incarnation(opened, recorded, quota=2**40, space_read_s=float("inf"))
+        self.incarnation = Incarnation(opened, recorded, quota=2**40, space=Reading(math.inf, math.inf))
         self.crash = crash
         self.points = 0
         self.alarms: list[Alarm] = []

@@ -9,11 +9,12 @@ import pytest
 
 from leasekeeper.errors import ConfigError
 from leasekeeper.protocol import etcd_pb2 as pb
-from leasekeeper.protocol import limits
+from leasekeeper.protocol import limits, outcome
 from leasekeeper.protocol import messages as m
-from leasekeeper.protocol.limits import Space, check_length, check_space, check_transaction, space
+from leasekeeper.protocol.limits import Space, believe, check_length, check_space, check_transaction, space
 from leasekeeper.protocol.plan import Call, Cause, Fault, Kind
 from leasekeeper.run_errors import QuotaReserved, RecordTooLarge, RunTooLong, TransactionTooLarge
+from tests.model.steps import Life
 from tests.model.world import Client, World
 
 MIB = 1024 * 1024
@@ -80,6 +81,34 @@ def test_the_last_fifth_is_for_outcomes(used: int) -> None:
     with pytest.raises(QuotaReserved) as refused:
         check_space(Space(used, 1000))
     assert (refused.value.used, refused.value.quota) == (used, 1000)
+
+
+def test_a_reading_is_believed_for_a_while_and_for_a_part_of_the_room() -> None:
+    """Room of 800 bytes is believed for 5 s, and until the run has written 80 more; where nothing is known, for 5 s."""
+    reading = believe(Space(0, 1000), NOW_S, 300)
+    assert reading.holds(NOW_S + 5, 380)
+    assert not reading.holds(NOW_S + 5.1, 300)
+    assert not reading.holds(NOW_S, 381)
+    for unknown in (None, Space(900, None)):
+        assert believe(unknown, NOW_S, 300).holds(NOW_S + 5, 1 << 40)
+        assert not believe(unknown, NOW_S, 300).holds(NOW_S + 5.1, 300)
+
+
+def test_near_the_bound_every_step_asks() -> None:
+    """The less room there was, the less is written before it is read again; and where there is none, none is believed."""
+    assert not believe(Space(799, 1000), NOW_S, 300).holds(NOW_S, 301)
+    assert not limits.UNREAD.holds(NOW_S, 0)
+    with pytest.raises(QuotaReserved):
+        believe(Space(800, 1000), NOW_S, 300)
+
+
+def test_after_a_large_result_the_size_is_read_again() -> None:
+    """Pieces of a result are no records, so no reading counts them: none is believed after them."""
+    life = Life()
+    life.drive(outcome.store(life.incarnation, "charge", outcome.encode("small", "charge"), 0))
+    assert life.incarnation.space.holds(NOW_S, 0)
+    life.drive(outcome.store(life.incarnation, "charge", outcome.encode("x" * 300_000, "charge"), 0))
+    assert not life.incarnation.space.holds(NOW_S, 0)
 
 
 def test_what_a_step_would_add_counts_as_used() -> None:

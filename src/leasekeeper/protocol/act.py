@@ -21,7 +21,7 @@ from leasekeeper.protocol.conduct import Conduct, Gate, Invoke, Talk, Tell
 from leasekeeper.protocol.doubt import Verdict
 from leasekeeper.protocol.incarnation import check_room, draft, put
 from leasekeeper.protocol.late import leave_late
-from leasekeeper.protocol.limits import check_space, space
+from leasekeeper.protocol.limits import believe, space
 from leasekeeper.protocol.plan import Fault, Kind, Plan, Sleep
 from leasekeeper.protocol.pointer import read_pointer
 from leasekeeper.protocol.receipt import plain
@@ -47,8 +47,6 @@ TRIES_MAX = 20
 PREFLIGHTS_MAX = 5
 # What else ends a run while a call is under way; what came of the call is not to be lost with it.
 OVER = (CorruptState, RunRewound, StaleToken)
-# How long etcd's size is believed.
-SPACE_S = 5.0
 READ_S = 10.0
 # How long it is tried to record that a call was not made, once its caller was interrupted.
 INTERRUPTED_S = 2.0
@@ -83,9 +81,9 @@ def intend(life: Incarnation, spec: Spec, pointer: Pointer, seen: Observed | Non
     log, key = life.log, life.log.keys.step(spec.key)
     check_room(life)
     now_s = log.ctx.now()
-    if now_s - life.space_read_s > SPACE_S:
-        check_space((yield Talk(space(log.ctx, life.quota, now_s + READ_S), "space")))
-        life.space_read_s = now_s
+    if not life.space.holds(now_s, log.head.size):
+        found = yield Talk(space(log.ctx, life.quota, now_s + READ_S), "space")
+        life.space = believe(found, now_s, log.head.size)
     kind = "before" if spec.kind == "memo" else "intent"
     made = draft(life, spec, kind, outcomes.intent_text(spec, pointer, seen))
     entry = Entry(

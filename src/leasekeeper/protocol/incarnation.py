@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.identity import idempotency_key
-from leasekeeper.protocol.limits import check_length
+from leasekeeper.protocol.limits import UNREAD, Reading, check_length
 from leasekeeper.protocol.receipt import Draft
 from leasekeeper.run_errors import RunFinished
 
@@ -81,8 +81,8 @@ class Incarnation:
     """One life of a run.
 
     ``busy`` are the steps under way, by key; ``leaving``: its block is being left, and none begins any more; ``quota`` is
-    how large etcd's database may become; ``anchor`` has the present head remembered outside of etcd, with ``drained`` before each
-    call.
+    how large etcd's database may become, ``space`` when it was last seen to have room; ``anchor`` has the present head
+    remembered outside of etcd, with ``drained`` before each call.
     """
 
     opened: Opened
@@ -93,7 +93,7 @@ class Incarnation:
     drained: bool = False
     busy: dict[str, object] = field(default_factory=dict)
     leaving: bool = False
-    space_read_s: float = float("-inf")
+    space: Reading = UNREAD
 
     @property
     def log(self) -> Log:

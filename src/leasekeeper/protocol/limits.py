@@ -3,10 +3,15 @@
 etcd keeps its whole database in every member's memory and refuses all writes at its quota, so each bound is checked before
 anything is written, and has an error of its own that names what was counted. The last fifth of the quota is for outcomes: what
 was begun can then still be recorded, also where somebody else has filled the database.
+
+The size is not read before every step. A reading is believed for some seconds, and no longer than until the run itself has
+written a part of the room that it showed: a fast writer asks in time, and near the bound every step does. Two things are not
+seen: what others write before the next reading, and what etcd has taken in the last tenth of a second, which it counts later.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,8 +29,11 @@ __all__ = [
     "QUOTA_SHARE",
     "RECORDS_MAX",
     "TRANSACTION_MAX",
+    "UNREAD",
     "VALUE_MAX",
+    "Reading",
     "Space",
+    "believe",
     "check_inline",
     "check_length",
     "check_space",
@@ -49,6 +57,10 @@ TRANSACTION_MAX = 512 * KIB
 DEFAULT_QUOTA = 2048 * MIB
 # From here on no step is begun.
 QUOTA_SHARE = 0.8
+# How long etcd's size is believed, and for how much of the room that it left, in bytes of records. What they take in the
+# database, with all that is written beside them, is a few times as much.
+SPACE_S = 5.0
+ROOM_SHARE = 0.1
 
 
 def check_inline(what: str, size: int) -> None:
@@ -103,6 +115,28 @@ def check_space(found: Space | None, *, more: int = 0) -> None:
     used = found.used + more
     if Space(used, found.quota).reserved:
         raise QuotaReserved(used=used, quota=found.quota)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """That there was room, and how long that is believed: until ``until_s``, and up to ``most`` bytes of the run's records."""
+
+    until_s: float
+    most: float
+
+    def holds(self, now_s: float, written: int) -> bool:
+        """Whether it need not be read again, for a run whose records have ``written`` bytes by now."""
+        return now_s <= self.until_s and written <= self.most
+
+
+UNREAD = Reading(-math.inf, 0)
+
+
+def believe(found: Space | None, now_s: float, written: int) -> Reading:
+    """What was read just now, for a run whose records have ``written`` bytes; QuotaReserved when no step may be begun."""
+    check_space(found)
+    room = math.inf if found is None or found.quota is None else QUOTA_SHARE * found.quota - found.used
+    return Reading(now_s + SPACE_S, written + ROOM_SHARE * room)
 
 
 def space(ctx: Context, quota: int | None, until: float) -> Plan[Space | None]:

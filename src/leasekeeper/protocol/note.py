@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from leasekeeper.protocol.append import Entry, append
 from leasekeeper.protocol.incarnation import check_room
-from leasekeeper.protocol.limits import check_space, space
+from leasekeeper.protocol.limits import believe, space
 from leasekeeper.protocol.plan import Plan
 from leasekeeper.protocol.receipt import Draft, plain
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["PARTIAL_MAX_BYTES", "note", "tail"]
 
 PARTIAL_MAX_BYTES = 4096
-# How long etcd's size is believed.
-SPACE_S = 5.0
 # After that nobody waits for a note any more.
 NOTE_S = 2.0
 
@@ -40,8 +38,8 @@ def note(life: Incarnation, step: str, *, intent: int, number: int, text: str) -
     """
     log, now = life.log, life.log.ctx.now
     check_room(life)
-    if now() - life.space_read_s > SPACE_S:
-        check_space((yield from space(log.ctx, life.quota, now() + NOTE_S)))
-        life.space_read_s = now()
+    if not life.space.holds(now(), log.head.size):
+        found = yield from space(log.ctx, life.quota, now() + NOTE_S)
+        life.space = believe(found, now(), log.head.size)
     data = plain({"intent": intent, "n": number, "partial": tail(text), "size": len(text)})
     yield from append(log, Entry(Draft("note", step, data, log.ctx.new_nonce()), size=len(data), until=now() + NOTE_S))

@@ -18,7 +18,7 @@ from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
 from leasekeeper.protocol.append import Fenced, patiently
 from leasekeeper.protocol.conduct import Conduct, Invoke, Talk
-from leasekeeper.protocol.limits import INLINE_MAX, VALUE_MAX
+from leasekeeper.protocol.limits import INLINE_MAX, UNREAD, VALUE_MAX
 from leasekeeper.protocol.plan import TXN, Plan, persist
 from leasekeeper.protocol.receipt import digest, plain, text_of
 from leasekeeper.run_errors import BlobMissing, CorruptState, NotSerialisable, RecordTooLarge
@@ -199,6 +199,7 @@ def store(life: Incarnation, step: str, told: Told, beside: int) -> Conduct[None
         yield Invoke(lambda: blobs.put(told.digest, text), "store")
     else:
         yield Talk(_put_pieces(life.log, step, told.digest, text), "pieces")
+        life.space = UNREAD  # pieces are no records: their bytes are not counted there
 
 
 def _put_pieces(log: Log, step: str, name: str, text: bytes) -> Plan[None]:
