@@ -31,6 +31,7 @@ PLACE = re.compile(r"\b[A-Z]{3,}\b")
 COMMAND = re.compile(r"`(leasekeeper [^`]+)`")
 # A key of a run, with the run's text in it.
 IN_A_RUN = re.compile(r"/run/([^/]+/[^/]+)/[^/]")
+OF_A_RUN = re.compile(r"^record \d+ of ([^/]+/[^/]+)$")
 # Whatever may break a line; blanks are part of a name.
 BREAKS = re.compile(r"[^\S ]+")
 
@@ -70,13 +71,15 @@ def in_doubt(run: str, step: str) -> str | None:
     return f"Look whether it happened, then say so: if it was applied, `{yes}`; if it was not, `{no}`; see `{look}`"
 
 
-def damaged(where: str, why: str) -> str | None:
-    """What is said of a key whose value is not what was written; None where it is not known which."""
+def damaged(message: str | None, where: str, why: str) -> str | None:
+    """What is said of a key or record that is not what was written, and the command that tells more; None: nothing is known."""
     if not where:
-        return None
-    run = IN_A_RUN.search(where)
-    see = f"see `{filled('leasekeeper runs verify RUN', run=run[1])}`, then " if run else ""
-    return f"{where}: {why}: {see}put back what was there, from a backup"
+        return message
+    run = next((found[1] for found in (pattern.search(where) for pattern in (IN_A_RUN, OF_A_RUN)) if found), None)
+    see = f"see `{filled('leasekeeper runs verify RUN', run=run)}`" if run else ""
+    if message:
+        return f"{message}; {see}" if see and "`leasekeeper " not in message else message
+    return f"{where}: {why}: {see and see + ', then '}put back what was there, from a backup"
 
 
 def halted(run: str, step: str, scope: str, reason: str, by: str) -> str | None:

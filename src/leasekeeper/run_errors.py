@@ -198,7 +198,7 @@ class CorruptState(FixIt):
     """
 
     def __init__(self, message: str | None = None, *, where: str = "", why: str = "") -> None:
-        super().__init__(message or damaged(where, why))
+        super().__init__(damaged(message, where, why))
         self.where = where
         self.why = why
 

@@ -256,6 +256,12 @@ def test_errors_can_be_imported_from_the_package(error: LeasekeeperError) -> Non
             CorruptState(where="leasekeeper/shop/run/order/4 2/ck/state", why="wrong digest"),
             "wrong digest: see `leasekeeper runs verify 'order/4 2'`, then put back",
         ),
+        (
+            CorruptState("it is forged", where="record 5 of order/42"),
+            "it is forged; see `leasekeeper runs verify order/42`",
+        ),
+        (CorruptState("see `leasekeeper halt`", where="record 5 of order/42"), "see `leasekeeper halt`"),
+        (CorruptState("line 3 is no JSON", where="line 3"), "line 3 is no JSON"),
         (IllegalTransition(name="order", have="paid", wanted="new"), "Phase order cannot go from paid to new"),
     ],
     ids=lambda value: type(value).__name__,
