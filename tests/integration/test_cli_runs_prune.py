@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from leasekeeper import AsyncKeeper, ConfigError, Keeper, Misuse, RunPruned
+from leasekeeper import AsyncKeeper, ConfigError, CorruptState, Keeper, Misuse, RunPruned
 from leasekeeper.protocol import prune as pruning
 from leasekeeper.protocol.etcd_pb2 import TxnRequest
 from leasekeeper.protocol.plan import Call
@@ -187,6 +187,25 @@ def test_a_value_that_only_etcd_has_is_not_thrown_away(keeper: Keeper, hands: Ha
     assert core.run(prune(core.ctx, keys, held, core.until())).deleted > 0
 
 
+def test_what_was_damaged_in_etcd_is_not_removed_without_a_word(
+    cli: Any, keeper: Keeper, hands: Hands, exported: Any
+) -> None:
+    """An older good export is no ground to remove what shows that somebody was there; who has looked says --damaged."""
+    finished(keeper)
+    file = exported()
+    hands.raw.put(hands.key(3), "no receipt")
+    before = left(hands)
+    done = cli("runs", "prune", RUN, "--exported", file)
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+    assert "record 3 is corrupt" in done.err
+    with pytest.raises(CorruptState, match="record 3 is corrupt"):
+        keeper.prune(RUN, exported=file)
+    assert left(hands) == before
+    assert cli("runs", "prune", "--finished-before", "0", "--exported", file, "--damaged").code == 2
+    assert cli("runs", "prune", RUN, "--exported", file, "--damaged").code == 0
+    assert left(hands) == []
+
+
 # ---------------------------------------------------------------- ends anywhere
 
 
@@ -247,7 +266,7 @@ def test_no_word_is_added_to_what_is_being_removed(cli: Any, keeper: Keeper, han
     core = keeper._core
     plan = prune(core.ctx, RunKeys(core.ctx.keys, RunName("order", "o-1")), read_exported(file), core.until())
     with pytest.raises(Killed):
-        core.run(stopped_after(plan, 4))
+        core.run(stopped_after(plan, 5))
     assert tomb(hands)
     there = left(hands)
     with pytest.raises(RunPruned):

@@ -3,7 +3,7 @@
 In this order, so that it can end anywhere and be begun again:
 
 1. The export is held against the head: it ends with just this record, has each large value that is kept in etcd, and is signed
-   where the run is.
+   where the run is. The records in etcd are looked at once more: what was damaged since is not removed without a word.
 2. The **tombstone** is put, by compare with the head, and while nobody owns the run. From then on nobody opens it.
 3. Everything of the run but head and first facts is deleted, at most 100 keys a transaction, each by compare with head and
    tombstone. Nothing can be added meanwhile: a finished run takes no record.
@@ -19,14 +19,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from leasekeeper.error_words import filled
 from leasekeeper.errors import ConfigError, Misuse
 from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.protocol import messages as m
 from leasekeeper.protocol import run_keys
+from leasekeeper.protocol.chain import ChainCheck
 from leasekeeper.protocol.head import Head, read_head
 from leasekeeper.protocol.keys import prefix_end
 from leasekeeper.protocol.plan import RANGE, TXN, Fault, Kind, Plan, persist
 from leasekeeper.protocol.receipt import plain, seal, unsealed
+from leasekeeper.protocol.run_look import record_page
 from leasekeeper.run_errors import ILLEGIBLE, CorruptState
 
 if TYPE_CHECKING:
@@ -123,13 +126,15 @@ class _Seen:
     owned: bool
 
 
-def prune(ctx: Context, keys: RunKeys, exported: Exported, until: float) -> Plan[Pruned]:
+def prune(ctx: Context, keys: RunKeys, exported: Exported, until: float, *, damaged: bool = False) -> Plan[Pruned]:
     """Remove a finished run, or what an earlier attempt has left of it.
+
+    ``damaged``: also where its records in etcd are not what was exported, which may show who has changed them.
 
     Raises:
         ConfigError: there is no such run, or the export is not of all that there is.
         Misuse: the run is not finished, or somebody owns it.
-        CorruptState: head or tombstone cannot be trusted.
+        CorruptState: head or tombstone cannot be trusted, or the records in etcd are not what was exported.
         Fault: etcd cannot be asked. Nothing is lost; do it again.
     """
     for _ in range(TRIES_MAX):
@@ -142,6 +147,8 @@ def prune(ctx: Context, keys: RunKeys, exported: Exported, until: float) -> Plan
             _check_ended(keys, seen)
             _check_signed(keys, seen, exported)
             yield from _check_blobs(ctx, keys, exported, until)
+            if not damaged and not (yield from _check_records(ctx, keys, seen, until)):
+                continue
             yield from _bury(ctx, keys, seen, exported, until)
             continue
         deleted = yield from _clear(ctx, keys, seen, until)
@@ -213,6 +220,34 @@ def _check_blobs(ctx: Context, keys: RunKeys, exported: Exported, until: float) 
         if digest in exported.left_out:
             expected = f"an export with the large value {digest}: leasekeeper runs export {keys.name}"
             raise ConfigError(field="exported", value=f"an export of {keys.name} without it", expected=expected)
+
+
+def _check_records(ctx: Context, keys: RunKeys, seen: _Seen, until: float) -> Plan[bool]:
+    """The export is good, so what is wrong with the records in etcd is lost with them: a person has to want that.
+
+    False: somebody else has begun to remove them meanwhile.
+    """
+    assert seen.head is not None
+    check = ChainCheck(head=(seen.head.seq, seen.head.hash), run=(keys.name.workflow, keys.name.id), gen=seen.head.gen)
+    start: bytes | None = None
+    while True:
+        until = max(until, ctx.now() + PROGRESS_S)
+        page, start = yield from record_page(ctx, keys, start, 0, until)
+        for seq, stored in page:
+            check.feed(seq, stored)
+        if start is None:
+            break
+    verdict = check.close()
+    if verdict.ok:
+        return True
+    again = yield from _look(ctx, keys, until)
+    if again.head_revision != seen.head_revision or _is_buried(again):
+        return False
+    why = (
+        f"its records in etcd were damaged since they were exported, which would be gone with them: {verdict.why}; look first:"
+        f" {filled('leasekeeper runs verify RUN --export FILE', run=keys.name.text)}; to remove it all the same: --damaged"
+    )
+    raise CorruptState(f"run {keys.name}: {why}", where=keys.name.text, why=why)
 
 
 def _bury(ctx: Context, keys: RunKeys, seen: _Seen, exported: Exported, until: float) -> Plan[None]:

@@ -146,7 +146,7 @@ class AsyncKeepsRuns:
             await acarried_out(core, resolving(core, keys, said, accept_rewind, blobs=blobs), self._passing)
         ).receipt
 
-    async def prune(self, run: str, *, exported: str | os.PathLike[str]) -> Pruned:
+    async def prune(self, run: str, *, exported: str | os.PathLike[str], damaged: bool = False) -> Pruned:
         """Remove a finished run from etcd, once it is certain that it was exported; see `Keeper.prune`."""
         from leasekeeper.protocol.prune import prune
         from leasekeeper.runs.exported import aread_exported
@@ -154,5 +154,5 @@ class AsyncKeepsRuns:
 
         core = self._core
         keys, held = run_keys(core.ctx.keys, run), await aread_exported(exported)
-        pruned: Pruned = await core.arun(prune(core.ctx, keys, held, core.until()))
+        pruned: Pruned = await core.arun(prune(core.ctx, keys, held, core.until(), damaged=damaged))
         return pruned

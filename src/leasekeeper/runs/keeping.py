@@ -210,7 +210,7 @@ class KeepsRuns:
         said = word(step, applied=applied, evidence=evidence, result=result, signer=signer)
         return carried_out(core, resolving(core, keys, said, accept_rewind, blobs=blobs), self._passing).receipt
 
-    def prune(self, run: str, *, exported: str | os.PathLike[str]) -> Pruned:
+    def prune(self, run: str, *, exported: str | os.PathLike[str], damaged: bool = False) -> Pruned:
         """Remove a finished run from etcd, once it is certain that it was exported; a tombstone keeps its id.
 
         The export is verified, and must hold just the run as it is now. What was interrupted is gone on with by the same call.
@@ -218,10 +218,12 @@ class KeepsRuns:
         Args:
             run: ``workflow/id``.
             exported: the file that `leasekeeper.runs.exporting.export_run`, or ``leasekeeper runs export``, has written.
+            damaged: True: also a run whose records in etcd were damaged since, and with them what shows how.
 
         Raises:
             ConfigError: there is no such run, or the file is no good export of all of it.
             Misuse: it is not finished, or somebody owns it.
+            CorruptState: its records in etcd are not what was exported.
         """
         from leasekeeper.protocol.prune import prune
         from leasekeeper.runs.exported import read_exported
@@ -229,5 +231,5 @@ class KeepsRuns:
 
         core = self._core
         keys, held = run_keys(core.ctx.keys, run), read_exported(exported)
-        pruned: Pruned = core.run(prune(core.ctx, keys, held, core.until()))
+        pruned: Pruned = core.run(prune(core.ctx, keys, held, core.until(), damaged=damaged))
         return pruned

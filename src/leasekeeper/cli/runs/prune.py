@@ -54,9 +54,17 @@ class Left:
     multiple=True,
     help="An export of just this run as it is now, or a directory of such (*.jsonl); may be repeated.",
 )
+@click.option(
+    "--damaged", is_flag=True, help="Also remove a run whose records in etcd were damaged since it was exported."
+)
 @click.option("--tombs", is_flag=True, help="Also remove tombstones that nobody needs any more.")
 def command(
-    settings: Settings, runs: tuple[RunName, ...], before_s: float | None, files: tuple[str, ...], tombs: bool
+    settings: Settings,
+    runs: tuple[RunName, ...],
+    before_s: float | None,
+    files: tuple[str, ...],
+    damaged: bool,
+    tombs: bool,
 ) -> int:
     """Remove each RUN from etcd, if it is finished, free, and exported: the export is verified to hold all of it first.
 
@@ -65,13 +73,15 @@ def command(
     """
     if bool(runs) == (before_s is not None) and (runs or not tombs):
         raise click.UsageError("say RUN, or --finished-before DURATION, or --tombs")
+    if damaged and not runs:
+        raise click.UsageError("--damaged goes with RUN: look at each one first")
     if not files and (runs or before_s is not None):
         raise click.UsageError("say --exported FILE: only what was exported is removed")
     exports, unusable = _exports(files)
     with settings.keeper(person=True) as keeper:
         core = keeper._core
         names = list(runs) if before_s is None else list(_finished(core, before_s, settings.ask_s))
-        results = [_prune(core, name, exports.get(name.text), settings.ask_s) for name in names]
+        results = [_prune(core, name, exports.get(name.text), settings.ask_s, damaged=damaged) for name in names]
         swept, kept = _sweep(core, settings.ask_s) if tombs else (None, None)
     if settings.as_json:
         print_json({**_shape(results, swept, kept), "unusable": unusable})
@@ -119,11 +129,12 @@ def _finished(core: Core, before_s: float, ask_s: float) -> Iterator[RunName]:
             yield parse_run(one.run)
 
 
-def _prune(core: Core, name: RunName, exported: Exported | None, ask_s: float) -> Pruned | Left:
+def _prune(core: Core, name: RunName, exported: Exported | None, ask_s: float, *, damaged: bool) -> Pruned | Left:
     if exported is None:
         return Left(name.text, f"none of the exports is of it: leasekeeper runs export {name} --out FILE")
     try:
-        pruned: Pruned = core.run(prune(core.ctx, RunKeys(core.ctx.keys, name), exported, core.until(ask_s)))
+        keys = RunKeys(core.ctx.keys, name)
+        pruned: Pruned = core.run(prune(core.ctx, keys, exported, core.until(ask_s), damaged=damaged))
     except (ConfigError, Misuse, *ILLEGIBLE) as error:
         return Left(name.text, error.message)
     return pruned
