@@ -236,7 +236,7 @@ class Unavailable(TryLater):
 
 
 class OutOfSpace(Unavailable):
-    """etcd is out of space and takes no writes: compact, defragment, then disarm the NOSPACE alarm."""
+    """etcd is out of space and takes no writes: compact, defragment or give it a larger quota, then disarm the NOSPACE alarm."""
 
 
 class OutcomeUnknown(TryLater):

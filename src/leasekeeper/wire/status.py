@@ -154,8 +154,8 @@ def _fix_it(fault: Fault, endpoints: Sequence[str], user: str | None, scope: str
             return Misuse(fault.text)
         case Cause.NO_SPACE:
             return OutOfSpace(
-                f"etcd at {where} is out of space and takes no writes: compact and defragment it, then disarm the"
-                " NOSPACE alarm",
+                f"etcd at {where} is out of space and takes no writes: compact and defragment it, and where that makes no room"
+                " give it a larger quota; then disarm the NOSPACE alarm",
                 endpoints=tuple(endpoints),
                 operation=fault.operation,
                 detail=fault.text,
