@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -384,3 +385,21 @@ def test_a_run_is_pruned_under_asyncio(
     assert asyncio.run(main()) == 8
     assert left(hands) == []
     assert not [thread for thread in threading.enumerate() if thread.name == "leasekeeper-export"]
+
+
+@pytest.mark.parametrize("piece", [0, 3])
+def test_a_result_that_was_lost_and_given_anew(
+    cli: Any, keeper: Keeper, hands: Hands, exported: Any, raw: RawEtcd, piece: int
+) -> None:
+    """What is left of the lost one hinders nobody: the run is exported, found good, and pruned with all its keys."""
+    with suppress(Boom), keeper.run("order", id="o-1", ttl=5) as run:
+        run.do("s", lambda: "x" * 1_500_000)
+        raise Boom
+    raw.delete(raw.keys(f"{hands.root}blob/")[piece].key)
+    keeper.resolve(RUN, "s", applied=True, evidence="looked", result="short")
+    with keeper.run("order", id="o-1", ttl=5) as run:
+        assert run.do("s", lambda: "x") == "short"
+    file = exported()
+    assert cli("runs", "verify", "--export", file).code == 0
+    assert cli("runs", "prune", RUN, "--exported", file).code == 0
+    assert left(hands) == []

@@ -121,7 +121,9 @@ def _look(ctx: Context, keys: RunKeys, word: Word, until: float) -> Plan[_Seen]:
 def _other_key(run: str, head: Head, given: str) -> SigningKeyMissing:
     """The word would be signed otherwise than the run's records are."""
     if key_id := head.key_id:
-        text = f"records of {run} are signed with key {key_id}: set LEASEKEEPER_SIGNING_KEY_FILE to its file to say this"
+        text = (
+            f"records of {run} are signed with key {key_id}: set LEASEKEEPER_SIGNING_KEY_FILE to its file to say this"
+        )
         if head.status != "quarantined":  # which no program takes over
             text += (
                 "; or, where another key signs by now, start the program once with that one, and with the public part of"

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["aread_exported", "read_exported"]
 
+# What a record must have somewhere to be of interest here.
+MARKS = (b'"key_ttl_s":', b'"blob":{', b'"instead":')
+
 
 def read_exported(path: str | os.PathLike[str]) -> Exported:
     """Verify an export, and tell what it holds.
@@ -51,7 +54,7 @@ def read_exported(path: str | os.PathLike[str]) -> Exported:
         seq=verdict.verified,
         hash=verdict.hash,
         key_ttl_s=held.key_ttl_s,
-        left_out=frozenset(held.named - held.there),
+        left_out=frozenset(held.left_out()),
         key_id=footer.key_id if footer.signature else "",
     )
 
@@ -60,19 +63,28 @@ class _Held:
     """What the lines of an export hold: which large values are named, which are there, and how long keys are remembered."""
 
     def __init__(self) -> None:
-        self.named: set[str] = set()
         self.there: set[str] = set()
         self.key_ttl_s = 0
+        self._named: dict[int, str] = {}
+        # Records in place of which an operator has given a result.
+        self._replaced: set[int] = set()
+
+    def left_out(self) -> set[str]:
+        """The large values that are named and not there, but for those that were lost, and given anew."""
+        return {digest for seq, digest in self._named.items() if seq not in self._replaced} - self.there
 
     def take(self, line: Record | Blob) -> None:
         """The next line."""
         if isinstance(line, Blob):
             self.there.add(line.digest)
-        elif b'"key_ttl_s":' in line.stored or b'"blob":{' in line.stored:
-            data = read_receipt(line.stored, "it").data
-            blob, told = data.get("blob"), data.get("key_ttl_s")
+        elif any(mark in line.stored for mark in MARKS):
+            receipt = read_receipt(line.stored, "it")
+            data = receipt.data
+            blob, told, instead = data.get("blob"), data.get("key_ttl_s"), data.get("instead")
             if isinstance(blob, dict) and isinstance(blob.get("digest"), str):
-                self.named.add(blob["digest"])
+                self._named[receipt.seq] = blob["digest"]
+            if receipt.kind == "resolved" and type(instead) is int:
+                self._replaced.add(instead)
             if type(told) is int:
                 self.key_ttl_s = max(self.key_ttl_s, told)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from leasekeeper.errors import ConfigError
@@ -9,6 +10,7 @@ from leasekeeper.protocol.bundle import Blob, Footer, Header, Record
 from leasekeeper.protocol.head import read_head
 from leasekeeper.protocol.identity import read_identity
 from leasekeeper.protocol.limits import VALUE_MAX
+from leasekeeper.protocol.receipt import digest as sha256
 from leasekeeper.protocol.receipt import read_receipt
 from leasekeeper.protocol.run_look import facts
 from leasekeeper.protocol.snapshot import Pages, pieces, snapshot
@@ -85,14 +87,37 @@ def _header(keys: RunKeys, found: Snapshot, now_ms: int) -> Header:
 
 
 def _lines(core: Core, keys: RunKeys, found: Snapshot, value: Callable[[str, int], bytes]) -> Iterator[Record | Blob]:
+    replaced: frozenset[int] | None = None
+    for seq, stored in _records(core, keys, found):
+        yield Record(seq, stored)
+        named = _named(stored)
+        data = value(*named) if named is not None else b""
+        if named is None or not data:
+            continue
+        if sha256(data) != named[0]:
+            # Told as it is, unless an operator has seen that already, and said what holds in its place.
+            replaced = _replaced(core, keys, found) if replaced is None else replaced
+            if seq in replaced:
+                continue
+        yield Blob(named[0], data)
+
+
+def _records(core: Core, keys: RunKeys, found: Snapshot) -> Iterator[tuple[int, bytes]]:
     pages = Pages(keys, found)
     while page := core.run(pages.next_page(core.ctx, core.until())):
-        for seq, stored in page:
-            yield Record(seq, stored)
-            named = _named(stored)
-            data = value(*named) if named is not None else b""
-            if named is not None and data:
-                yield Blob(named[0], data)
+        yield from page
+
+
+def _replaced(core: Core, keys: RunKeys, found: Snapshot) -> frozenset[int]:
+    """The records in place of whose results an operator has given others."""
+    numbers = set()
+    for _, stored in _records(core, keys, found):
+        if b'"instead":' in stored:
+            with suppress(*ILLEGIBLE):
+                receipt = read_receipt(stored, "it")
+                if receipt.kind == "resolved" and type(instead := receipt.data.get("instead")) is int:
+                    numbers.add(instead)
+    return frozenset(numbers)
 
 
 def _named(stored: bytes) -> tuple[str, int] | None:
