@@ -400,6 +400,6 @@ def test_a_result_that_was_lost_and_given_anew(
     with keeper.run("order", id="o-1", ttl=5) as run:
         assert run.do("s", lambda: "x") == "short"
     file = exported()
-    assert cli("runs", "verify", "--export", file).code == 0
+    assert cli("runs", "verify", "--file", file).code == 0
     assert cli("runs", "prune", RUN, "--exported", file).code == 0
     assert left(hands) == []
