@@ -101,7 +101,15 @@ def test_a_signed_run_is_exported_without_its_key_and_it_is_said_what_that_is_wo
         keeper.prune("order/o-1", exported=out)
     assert hands.records()
     assert cli("runs", "export", "order/o-1", "--out", str(signed)).code == 73
-    assert cli("runs", "prune", "order/o-1", "--exported", str(signed)).code == 0
+    ring, other = tmp_path / "ring", tmp_path / "other"
+    for file, text in ((ring, TEXT), (other, TEXT.replace("dGhp", "dGhx"))):
+        file.write_text(text)
+        file.chmod(0o600)
+    forged = cli("runs", "prune", "order/o-1", "--exported", str(signed), "--keys", str(other))
+    assert (forged.code, forged.out) == (2, "")
+    assert "record 1 is forged" in forged.err
+    assert hands.records()
+    assert cli("runs", "prune", "order/o-1", "--exported", str(signed), "--keys", str(ring)).code == 0
 
 
 def test_an_export_of_a_pruned_run_says_that_it_was_pruned(cli: Any, keeper: Keeper, tmp_path: Path) -> None:

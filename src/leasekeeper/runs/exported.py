@@ -1,7 +1,7 @@
 """What an export holds, verified: the ground on which a run is pruned.
 
-No key is needed. Each record carries the hash of the one before it, so a file whose last record has just the hash that etcd's
-head names has just the records of the run, byte by byte.
+No key is needed: each record carries the hash of the one before it, so a file whose last record has just the hash that etcd's
+head names has just the records of the run, byte by byte. With keys a wrong signature is found while the run is still there.
 """
 
 from __future__ import annotations
@@ -20,21 +20,27 @@ from leasekeeper.runs.export import Blob, Record, read_export, verify_export
 if TYPE_CHECKING:
     import os
 
+    from leasekeeper.protocol.chain import Ring
+
 __all__ = ["aread_exported", "read_exported"]
 
 # What a record must have somewhere to be of interest here.
 MARKS = (b'"key_ttl_s":', b'"blob":{', b'"instead":')
 
 
-def read_exported(path: str | os.PathLike[str]) -> Exported:
+def read_exported(path: str | os.PathLike[str], ring: Ring | None = None) -> Exported:
     """Verify an export, and tell what it holds.
+
+    Args:
+        path: of the file.
+        ring: the keys to believe. None: signatures are not looked at, only whether the file has one.
 
     Raises:
         ConfigError: it cannot be read, is none, or is not good; says what is wrong with it.
     """
     try:
         with open(path, "rb") as stream:
-            verdict = verify_export(stream)
+            verdict = verify_export(stream, ring)
             if not verdict.ok or not verdict.verified:
                 raise ConfigError(field="exported", value=str(path), expected=f"a good export, but {verdict.why}")
             stream.seek(0)

@@ -14,6 +14,7 @@ from leasekeeper.cli.command import lease_command
 from leasekeeper.cli.exits import DONE, NEGATIVE
 from leasekeeper.cli.output import note, print_json
 from leasekeeper.cli.runs.ls import listed
+from leasekeeper.cli.runs.verify import ring_of
 from leasekeeper.cli.runs.words import at
 from leasekeeper.cli.settings import Settings
 from leasekeeper.cli.text import one_line, plural
@@ -25,6 +26,7 @@ from leasekeeper.run_errors import ILLEGIBLE
 from leasekeeper.runs.exported import read_exported
 
 if TYPE_CHECKING:
+    from leasekeeper.protocol.chain import Ring
     from leasekeeper.runtime.core import Core
 
 ENDING = "*.jsonl"
@@ -55,6 +57,13 @@ class Left:
     help="An export of just this run as it is now, or a directory of such (*.jsonl); may be repeated.",
 )
 @click.option(
+    "--keys",
+    "keys",
+    metavar="FILE",
+    multiple=True,
+    help="Public keys: exports have to be signed by them; may be repeated.",
+)
+@click.option(
     "--damaged", is_flag=True, help="Also remove a run whose records in etcd were damaged since it was exported."
 )
 @click.option("--tombs", is_flag=True, help="Also remove tombstones that nobody needs any more.")
@@ -63,6 +72,7 @@ def command(
     runs: tuple[RunName, ...],
     before_s: float | None,
     files: tuple[str, ...],
+    keys: tuple[str, ...],
     damaged: bool,
     tombs: bool,
 ) -> int:
@@ -77,7 +87,7 @@ def command(
         raise click.UsageError("--damaged goes with RUN: look at each one first")
     if not files and (runs or before_s is not None):
         raise click.UsageError("say --exported FILE: only what was exported is removed")
-    exports, unusable = _exports(files)
+    exports, unusable = _exports(files, ring_of(keys))
     with settings.keeper(person=True) as keeper:
         core = keeper._core
         names = list(runs) if before_s is None else list(_finished(core, before_s, settings.ask_s))
@@ -90,7 +100,7 @@ def command(
     return NEGATIVE if unusable or any(isinstance(each, Left) for each in results) else DONE
 
 
-def _exports(files: tuple[str, ...]) -> tuple[dict[str, Exported], list[dict[str, str]]]:
+def _exports(files: tuple[str, ...], ring: Ring | None) -> tuple[dict[str, Exported], list[dict[str, str]]]:
     """What each export holds, by its run, of two of one run the better one; and the files of directories that are no good.
 
     A file that was named has to be a good export. One in a directory beside others does not keep those from being used.
@@ -104,7 +114,7 @@ def _exports(files: tuple[str, ...]) -> tuple[dict[str, Exported], list[dict[str
             raise ConfigError(field="--exported", value=file, expected=f"a directory with exports in it ({ENDING})")
         for path in paths:
             try:
-                exported = read_exported(path)
+                exported = read_exported(path, ring)
             except ConfigError as error:
                 if not listed:
                     raise ConfigError(field="--exported", value=error.value, expected=error.expected) from None
