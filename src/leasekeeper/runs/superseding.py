@@ -57,7 +57,9 @@ def objection(new: BinaryIO, old: BinaryIO, read: Callable[[BinaryIO], Export], 
     new.seek(0)
     verdict = verified(new, [(known.verified, known.hash)] if known.verified else ())
     if not verdict.ok or verdict.anchored < known.verified:
-        return f"what is there verifies up to record {known.verified}, and of the new one: {verdict.why}"
+        # What is remembered is not of an anchor here.
+        why = verdict.why.replace(": an anchor ", ": what is there ")
+        return f"what is there verifies up to record {known.verified}, and of the new one: {why}"
     return _lacking(_held(_begun(old, read)), _held(_begun(new, read)))
 
 
