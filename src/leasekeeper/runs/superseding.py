@@ -56,7 +56,7 @@ def objection(new: BinaryIO, old: BinaryIO, read: Callable[[BinaryIO], Export], 
     known = verified(old, ())
     new.seek(0)
     verdict = verified(new, [(known.verified, known.hash)] if known.verified else ())
-    if not verdict.ok or verdict.anchored < known.verified:
+    if not verdict.ok:
         # What is remembered is not of an anchor here.
         why = verdict.why.replace(": an anchor ", ": what is there ")
         return f"what is there verifies up to record {known.verified}, and of the new one: {why}"
