@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from leasekeeper.protocol.append import Line
     from leasekeeper.protocol.context import Context
     from leasekeeper.protocol.guarded import Ownership
+    from leasekeeper.protocol.keys import Epoch
     from leasekeeper.protocol.run_keys import RunKeys
     from leasekeeper.signing import Keyring, SigningKey
 
@@ -86,6 +87,8 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
+    # The one that the owner's token is of; the context's may be another a moment later, when others of this process learn of it.
+    epoch: Epoch
     meta: pb.KeyValue | None
     head: pb.KeyValue | None
     tomb: pb.KeyValue | None
@@ -116,7 +119,7 @@ def open_run(
                 raise (yield from pieces(ctx, keys, until)) or gone(keys.name.text, max(opening.marks), opening.anchors)
             # Only now: of a namespace that was lost as a whole, nothing is made anew before its runs are given up.
             identity = yield from the_identity(ctx, until)
-            log, meta = _begun(ctx, keys, mine, opening, identity, gen, line, alive)
+            log, meta = _begun(ctx, keys, mine, opening, identity, gen, seen.epoch, line, alive)
             if (yield from _begin(log, meta, opening, until)):
                 return Opened(log, identity, read_meta(meta, keys.meta.decode()), True)
         else:
@@ -149,7 +152,7 @@ def _look(ctx: Context, keys: RunKeys, mine: Ownership, until: float) -> Plan[_S
             token=mine.token,
         )
     meta, head, tomb = (m.range_kvs(reply, index) for index in (2, 3, 4))
-    return _Seen(meta[0] if meta else None, head[0] if head else None, tomb[0] if tomb else None)
+    return _Seen(epoch, meta[0] if meta else None, head[0] if head else None, tomb[0] if tomb else None)
 
 
 # ---------------------------------------------------------------- a new run
@@ -162,6 +165,7 @@ def _begun(
     opening: Opening,
     identity: Identity,
     gen: int,
+    epoch: Epoch,
     line: Line,
     alive: Callable[[], bool],
 ) -> tuple[Log, bytes]:
@@ -176,7 +180,7 @@ def _begun(
     }
     meta = seal(meta_body(body, opening.input), None)
     head = Head(gen=gen)
-    return _log(ctx, keys, mine, opening, identity, head, line, alive), meta
+    return _log(ctx, keys, mine, opening, identity, head, epoch, line, alive), meta
 
 
 def _generation(keys: RunKeys, opening: Opening, tomb: pb.KeyValue | None) -> int:
@@ -201,6 +205,7 @@ def _log(
     opening: Opening,
     identity: Identity,
     head: Head,
+    epoch: Epoch,
     line: Line,
     alive: Callable[[], bool],
 ) -> Log:
@@ -216,7 +221,7 @@ def _log(
         key=opening.signer,
     )
     signed_from = head.seq + 1 if writer.key_id else 0
-    return Log(ctx, keys, mine, writer, ctx.epoch, line, alive, head, ring=opening.ring, signed_from=signed_from)
+    return Log(ctx, keys, mine, writer, epoch, line, alive, head, ring=opening.ring, signed_from=signed_from)
 
 
 def _begin(log: Log, meta: bytes, opening: Opening, until: float) -> Plan[bool]:
@@ -311,7 +316,7 @@ def _take_over(
         if (yield from _moved(ctx, keys, seen.head, until)):
             return None
         raise wrong
-    log = _log(ctx, keys, mine, opening, identity, head, line, alive)
+    log = _log(ctx, keys, mine, opening, identity, head, seen.epoch, line, alive)
     log.account = audited.account
     log.signed_from = audited.signed_from or log.signed_from
     opened = Opened(log, identity, meta, False)
