@@ -93,6 +93,17 @@ def test_a_quota_that_is_reached(keeper: Keeper) -> None:
 # ---------------------------------------------------------------- an operator's word
 
 
+def test_a_run_that_is_finished_takes_no_word_on_a_step(keeper: Keeper, raw: RawEtcd) -> None:
+    """A memo that was given up has no answer in a finished run, and nobody will ask for one: nothing is added after the end."""
+    with keeper.run("order", id="1", signer=None) as run, pytest.raises(ValueError, match="x"):
+        run.memo("asked", _fail)
+    revision = raw.revision()
+    for applied in (True, False):
+        with pytest.raises(Misuse, match="is finished, and waits for no step"):
+            keeper.resolve("order/1", "asked", applied=applied, evidence="looked", signer=None)
+    assert raw.revision() == revision
+
+
 def test_there_is_nothing_to_resolve(keeper: Keeper, raw: RawEtcd) -> None:
     """An operator's word about a run or step that is not there, or is not in doubt, is refused and changes nothing."""
     with ends_with(KeyError), keeper.run("order", id="1", signer=None) as run:

@@ -150,6 +150,8 @@ def _check(keys: RunKeys, word: Word, seen: _Seen) -> None:
             f"step {word.step!r} of run {keys.name} is done, and its result is not there: say what it returns from now on"
             " (--result JSON; null, if nothing); that is for good"
         )
+    if seen.head.status == "finished" and not seen.bare:
+        raise Misuse(f"run {keys.name} is finished, and waits for no step: there is nothing to resolve")
     if seen.pointer.state not in OPEN_TO_WORD and not seen.bare:
         raise Misuse(f"step {word.step!r} of run {keys.name} is {seen.pointer.state}: there is nothing to resolve")
 
