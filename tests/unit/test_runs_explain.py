@@ -195,13 +195,19 @@ def test_a_run_with_an_owner_is_left_alone() -> None:
     assert "leasekeeper show run/order/order-42" in shown
 
 
-def test_a_finished_run_with_a_step_left_open() -> None:
-    """A swallowed exception: the run is finished, nobody will ask again, and a person can still say what became of the step."""
+def test_a_quarantined_run_with_a_step_left_open() -> None:
+    """Of a step that no life asked for, since its error was swallowed, a person can say what became of it; else it ends alike."""
     raised = ("raised", "charge", {"applied": None, "intent": 2, "type": "OSError", "text": "no answer"})
-    shown = text(told(("intent", "charge", INTENT), raised, ("finished", "", {}), status="finished"))
-    assert shown.startswith("run order/order-42 is finished, and it is not known what became of 'charge'")
-    assert "leasekeeper runs resolve order/order-42 charge --applied --evidence 'WHAT YOU SAW'" in shown
-    assert "nothing. To keep" not in shown
+    failed = ("failed", "", {"type": "StepsOpen", "text": "how 'charge' ended nobody knows"})
+    put_aside = ("quarantined", "", {"restarts": 1})
+    shown = text(told(("intent", "charge", INTENT), raised, failed, put_aside, status="quarantined"))
+    assert "leasekeeper runs resolve order/order-42 --lift-quarantine" in shown
+    assert "no program can tell whether 'charge' was applied" in shown
+    assert "leasekeeper runs resolve order/order-42 charge --not-applied --evidence 'WHAT YOU SAW'" in shown
+
+
+def test_a_finished_run_with_an_open_memo() -> None:
+    """A memo that was given up has done no harm: there is nothing to say of it."""
     memo = text(told(("before", "plan", INTENT), ("finished", "", {}), status="finished"))
     assert memo.startswith("run order/order-42 is finished\n")
     assert "runs resolve" not in memo

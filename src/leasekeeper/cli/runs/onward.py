@@ -42,8 +42,7 @@ def _by_its_records(told: Told) -> str:
         steps = ", ".join(said(step.key) for step in story.doubts[:STEPS_MAX])
         return f"is in doubt: nobody can tell whether {steps} happened, and a person has to look"
     if story.finished:
-        unknown = ", ".join(said(step.key) for step in _left_open(told)[:STEPS_MAX])
-        return f"is finished, and it is not known what became of {unknown}" if unknown else "is finished"
+        return "is finished"
     halted = ", and is halted" if facts.halts else ""
     if facts.owner is not None:
         return f"is running{halted}: {clip(facts.owner.holder) or 'somebody'} owns it"
@@ -89,14 +88,12 @@ def what_to_do(told: Told) -> Iterator[str]:
         )
         yield f"find out why its lives end ({where}), mend that, then let it be tried again:"
         yield f"  {_resolve(told, '--lift-quarantine')}"
+        if any(_only_doubt(step) for step in story.open_steps):
+            yield from _about_stuck(told)
+            yield "with --applied add --result JSON if later steps need it"
     yield from _about_steps(told)
     if story.finished:
-        left_open = _left_open(told)
-        for step in left_open[:STEPS_MAX]:
-            yield f"no program asks about {said(step.key)} any more; look whether it was applied, and say it for the record:"
-            yield f"  {_resolve(told, '--applied', step)}"
-            yield f"  {_resolve(told, '--not-applied', step)}"
-        yield f"{'then' if left_open else 'nothing. To'} keep it outside of etcd, and then remove it:"
+        yield "nothing. To keep it outside of etcd, and then remove it:"
         yield f"  {told.command('runs', 'export', run, '--out', 'FILE')}"
         yield f"  {told.command('runs', 'prune', run, '--exported', 'FILE')}"
     elif not (story.quarantined or story.doubts or story.conflicts):
@@ -122,11 +119,6 @@ def _about_steps(told: Told) -> Iterator[str]:
         yield "with --applied add --result JSON if later steps need it; then start the program again"
 
 
-def _left_open(told: Told) -> list[StepStory]:
-    """The steps of which nothing is known, in a run that has ended: an exception was swallowed. A memo has done no harm."""
-    return [step for step in told.story.open_steps if not step.memo] if told.story.finished else []
-
-
 def drifted(told: Told) -> list[str]:
     """The steps whose postconditions stopped the last life; none in a run that was finished since."""
     story = told.story
@@ -146,18 +138,25 @@ def _about_owner(told: Told) -> Iterator[str]:
     for key in drifted(told)[:STEPS_MAX]:
         yield f"make what {said(key)} did hold again, or, if that is as it should be, have its code say so: the effect by"
         yield '  drift="accept", or this run.do alone by verify="recorded"; then'
-    stuck = [step for step in told.story.open_steps if _only_doubt(step)]
-    for step in stuck[:STEPS_MAX]:
-        yield f"no program can tell whether {said(step.key)} was applied: look at the resource, and say which before any starts:"
-        yield f"  {_resolve(told, '--applied', step)}"
-        yield f"  {_resolve(told, '--not-applied', step)}"
-    if stuck:
+    yield from _about_stuck(told)
+    if any(_only_doubt(step) for step in told.story.open_steps):
         yield "with --applied add --result JSON if later steps need it; then"
     now = told.facts.now
     key = f", with signing key {clip(now.key_id)} as before" if now is not None and now.key_id else ""
     yield f"start the program again, on any host{key}: it goes on where this ends"
     for step in told.story.open_steps[:STEPS_MAX]:
         yield f"  {said(step.key)}: {_next(step)}"
+
+
+def _about_stuck(told: Told) -> Iterator[str]:
+    """The open steps of which the next life can but say that they are in doubt."""
+    stuck = [step for step in told.story.open_steps if _only_doubt(step)]
+    for step in stuck[:STEPS_MAX]:
+        yield f"no program can tell whether {said(step.key)} was applied: look at the resource, and say which before any starts:"
+        yield f"  {_resolve(told, '--applied', step)}"
+        yield f"  {_resolve(told, '--not-applied', step)}"
+    if len(stuck) > STEPS_MAX:
+        yield f"and so for {plural(len(stuck) - STEPS_MAX, 'more step')}"
 
 
 def _only_doubt(step: StepStory) -> bool:
