@@ -222,7 +222,8 @@ class SigningKeyMissing(FixIt):
 class BlobMissing(FixIt):
     """A result is recorded, but its bytes are missing from the blob store: put the blob back under its digest.
 
-    Where they are lost, `Keeper.resolve` with ``blobs`` gives the step another result, once the loss is seen. ``digest`` is the SHA-256 of the bytes, in hex.
+    Where they are lost, `Keeper.resolve` with ``blobs`` gives the step another result, once the loss is seen. ``digest`` is the
+    SHA-256 of the bytes, in hex.
     """
 
     def __init__(self, message: str | None = None, *, digest: str = "") -> None:

@@ -30,8 +30,8 @@ _OTHER_ARGUMENTS = (
 )
 _CLOCKS = "a record's time cannot be right by an anchor's clock: set the clocks of both machines right"
 _BLOB = (
-    "the bytes of a result are gone from the blob store: put them back, under the digest that the error names; if they are lost, say"
-    " what the step returns, by runs resolve RUN STEP --applied --result JSON --blobs DIR"
+    "the bytes of a result are gone from the blob store: put them back, under the digest that the error names; if they are lost,"
+    " say what the step returns, by runs resolve RUN STEP --applied --result JSON --blobs DIR"
 )
 _LOST = "an anchor remembers later records than etcd has, as after a restore of a backup: put them back, or give them up for lost"
 _STORE = "etcd was restored from a backup: raise the epoch, by leasekeeper epoch bump"
