@@ -272,8 +272,9 @@ def persist(
     """Repeat the same call until it is answered, refused for good, or ``until`` has come.
 
     For requests that may be repeated as they are: reads, and transactions whose compares make a second execution show
-    itself. ``on_unknown`` is told each time an attempt may have had its effect unseen. Of others, only what surely had no
-    effect is repeated (``once``).
+    itself. A transaction that only reads is answered also by an etcd that is full, of whatever release. ``on_unknown`` is
+    told each time an attempt may have had its effect unseen. Of others, only what surely had no effect is repeated
+    (``once``).
 
     Raises:
         Fault: the last one, when time is up, or at once when waiting cannot help.
@@ -287,6 +288,8 @@ def persist(
             if fault.kind is Kind.UNKNOWN and on_unknown is not None:
                 on_unknown()
             left_s = until - now()
+            if fault.cause is Cause.NO_SPACE and isinstance(request, pb.TxnRequest) and _only_reads(request):
+                return (yield from _one_by_one(request, now=now, until=until, strict=strict))
             if fault.lasting or fault.cause in ANSWERS or left_s <= LAST_TRY_S:
                 raise
             if once and fault.kind is Kind.UNKNOWN:
@@ -297,3 +300,23 @@ def persist(
             raise
         yield rest(pause_s, left_s)
         pause_s = min(BACKOFF_MAX_S, 2 * pause_s)
+
+
+def _only_reads(request: pb.TxnRequest) -> bool:
+    return not request.compare and all(op.WhichOneof("request") == "request_range" for op in request.success)
+
+
+def _one_by_one(
+    request: pb.TxnRequest, *, now: Callable[[], float], until: float, strict: bool
+) -> Plan[pb.TxnResponse]:
+    """The reads of a transaction at one revision, that of the first: releases of etcd 3.5 that are full refuse it as a whole."""
+    reply = pb.TxnResponse(succeeded=True)
+    for op in request.success:
+        asked = pb.RangeRequest()
+        asked.CopyFrom(op.request_range)
+        asked.revision = asked.revision or reply.header.revision
+        found = yield from persist(RANGE, asked, now=now, until=until, strict=strict)
+        reply.responses.append(pb.ResponseOp(response_range=found))
+        if len(reply.responses) == 1:
+            reply.header.CopyFrom(found.header)
+    return reply
