@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from leasekeeper.canonical import canonical
 from leasekeeper.errors import ConfigError, Misuse
-from leasekeeper.protocol.conduct import Conduct, Invoke, Talk
+from leasekeeper.protocol.conduct import Conduct, Invoke, Operation, Talk
 from leasekeeper.protocol.keys import check_name
 from leasekeeper.protocol.limits import check_inline
 from leasekeeper.protocol.lost_result import named_blob
@@ -20,7 +20,7 @@ from leasekeeper.protocol.whereabouts import Whereabouts, beyond, whereabouts
 from leasekeeper.run_errors import BlobMissing, CorruptState
 from leasekeeper.runs.signer import signer_from_env
 from leasekeeper.runtime.aio import aside
-from leasekeeper.runtime.conduct import nowhere
+from leasekeeper.runtime.conduct import carry, carry_async, nowhere
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -158,41 +158,47 @@ def _giving_up(
 def carried_out(core: Core, conduct: Conduct[T], passing: Passing | None = None) -> T:
     """Carry out a conduct that asks etcd and anchors, and stands on no lease."""
     passes = passing or nowhere
-    result: Any = None
-    try:
-        while True:
-            match conduct.send(result):
-                case Talk(plan, name):
-                    passes(f"{name}:send")
-                    result = core.run(plan)
-                    passes(f"{name}:reply")
-                case Invoke(call, name):
-                    passes(f"{name}:call")
-                    result = call()
-                    passes(f"{name}:return")
-    except StopIteration as done:
-        value: T = done.value
-        return value
+
+    def perform(operation: Operation) -> Any:
+        match operation:
+            case Talk(plan, name):
+                passes(f"{name}:send")
+                result = core.run(plan)
+                passes(f"{name}:reply")
+                return result
+            case Invoke(call, name):
+                passes(f"{name}:call")
+                result = call()
+                passes(f"{name}:return")
+                return result
+        raise _no_footing(operation)
+
+    return carry(conduct, perform)
 
 
 async def acarried_out(core: Core, conduct: Conduct[T], passing: Passing | None = None) -> T:
     """`carried_out` under asyncio: what blocks does not block the loop."""
     passes = passing or nowhere
-    result: Any = None
-    try:
-        while True:
-            match conduct.send(result):
-                case Talk(plan, name):
-                    passes(f"{name}:send")
-                    result = await core.arun(plan)
-                    passes(f"{name}:reply")
-                case Invoke(call, name):
-                    passes(f"{name}:call")
-                    result = await aside(call, f"leasekeeper-{name}")
-                    passes(f"{name}:return")
-    except StopIteration as done:
-        value: T = done.value
-        return value
+
+    async def perform(operation: Operation) -> Any:
+        match operation:
+            case Talk(plan, name):
+                passes(f"{name}:send")
+                result = await core.arun(plan)
+                passes(f"{name}:reply")
+                return result
+            case Invoke(call, name):
+                passes(f"{name}:call")
+                result = await aside(call, f"leasekeeper-{name}")
+                passes(f"{name}:return")
+                return result
+        raise _no_footing(operation)
+
+    return await carry_async(conduct, perform)
+
+
+def _no_footing(operation: Operation) -> TypeError:
+    return TypeError(f"{type(operation).__name__} needs a lease to stand on")
 
 
 # ---------------------------------------------------------------- anchors

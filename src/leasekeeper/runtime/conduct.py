@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from leasekeeper.errors import LeaseSuspended, Misuse
@@ -18,7 +19,7 @@ from leasekeeper.runtime.fork import HERE, check_process
 if TYPE_CHECKING:
     from leasekeeper.runtime.held import Held
 
-__all__ = ["Footing", "Passing", "drive", "drive_async", "nowhere"]
+__all__ = ["Footing", "Passing", "carry", "carry_async", "drive", "drive_async", "nowhere"]
 
 T = TypeVar("T")
 
@@ -40,25 +41,50 @@ class Footing:
     passing: Passing = nowhere
 
 
-def drive(on: Footing, conduct: Conduct[T]) -> T:
-    """Run a conduct in this thread, with the errors that users see."""
+def carry(conduct: Conduct[T], perform: Callable[[Operation], Any]) -> T:
+    """Run a conduct in this thread: ``perform`` does what it yields, and what came of that it is sent, or has thrown in."""
     result: Any = None
     struck: list[BaseException] = []
     try:
         operation = next(conduct)
         while True:
             try:
-                result = _perform(on, operation)
+                result = perform(operation)
             except BaseException as error:  # noqa: BLE001 - Ctrl-C, too, has to reach the conduct's clean-up
                 struck.append(error)
             operation = conduct.throw(struck.pop()) if struck else conduct.send(result)
     except StopIteration as done:
         value: T = done.value
         return value
-    except (Fenced, Fault) as error:
-        raise public(on.held, error) from None
     finally:
         conduct.close()  # Ctrl-C between two operations: it has yet to hear of it
+
+
+async def carry_async(conduct: Conduct[T], perform: Callable[[Operation], Awaitable[Any]]) -> T:
+    """`carry` under asyncio."""
+    result: Any = None
+    struck: list[BaseException] = []
+    try:
+        operation = next(conduct)
+        while True:
+            try:
+                result = await perform(operation)
+            except BaseException as error:  # noqa: BLE001 - a cancellation, too, has to reach the conduct's clean-up
+                struck.append(error)
+            operation = conduct.throw(struck.pop()) if struck else conduct.send(result)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+    finally:
+        conduct.close()
+
+
+def drive(on: Footing, conduct: Conduct[T]) -> T:
+    """Run a conduct in this thread, with the errors that users see."""
+    try:
+        return carry(conduct, partial(_perform, on))
+    except (Fenced, Fault) as error:
+        raise public(on.held, error) from None
 
 
 def _perform(on: Footing, operation: Operation) -> Any:
@@ -87,23 +113,10 @@ def _perform(on: Footing, operation: Operation) -> Any:
 
 async def drive_async(on: Footing, conduct: Conduct[T]) -> T:
     """Run a conduct under asyncio, with the errors that users see. What it calls may be a coroutine function."""
-    result: Any = None
-    struck: list[BaseException] = []
     try:
-        operation = next(conduct)
-        while True:
-            try:
-                result = await _perform_async(on, operation)
-            except BaseException as error:  # noqa: BLE001 - a cancellation, too, has to reach the conduct's clean-up
-                struck.append(error)
-            operation = conduct.throw(struck.pop()) if struck else conduct.send(result)
-    except StopIteration as done:
-        value: T = done.value
-        return value
+        return await carry_async(conduct, partial(_perform_async, on))
     except (Fenced, Fault) as error:
         raise public(on.held, error) from None
-    finally:
-        conduct.close()
 
 
 async def _perform_async(on: Footing, operation: Operation) -> Any:
