@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from leasekeeper.protocol.run_keys import RunKeys
     from leasekeeper.run_records import Receipt
 
-__all__ = ["bare_outcome", "blob_of", "named_blob"]
+__all__ = ["bare_outcome", "blob_of", "named_blob", "replaced_by"]
 
 
 def bare_outcome(ctx: Context, keys: RunKeys, outcome: int, missing: str, until: float) -> Plan[int]:
@@ -58,6 +58,12 @@ def blob_of(data: Mapping[str, Any]) -> tuple[str, int] | None:
     if not isinstance(blob, dict) or not isinstance(blob.get("digest"), str) or type(blob.get("size")) is not int:
         return None
     return blob["digest"], blob["size"]
+
+
+def replaced_by(receipt: Receipt) -> int:
+    """The number of the outcome in place of whose result an operator has given another in this record; 0: none."""
+    instead = receipt.data.get("instead")
+    return instead if receipt.kind == "resolved" and type(instead) is int else 0
 
 
 def named_blob(ctx: Context, keys: RunKeys, step: str, until: float) -> Plan[str]:

@@ -23,15 +23,12 @@ from leasekeeper.protocol.receipt import digest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from leasekeeper.protocol.chain import Point
     from leasekeeper.protocol.context import Context
     from leasekeeper.protocol.run_keys import RunKeys
     from leasekeeper.run_errors import CorruptState
 
 __all__ = ["Held", "Whereabouts", "against", "beyond", "pieces", "whereabouts"]
-
-
-Point = tuple[int, str]
-"""The number of a record, and its hash."""
 
 
 Held = Literal["good", "behind", "another", "gone", "pruned"]

@@ -31,6 +31,7 @@ __all__ = [
     "AlertKind",
     "alert_of",
     "exit_code",
+    "log_alert",
     "parts",
     "sound",
     "to_stderr",
@@ -116,6 +117,11 @@ class AlertHook(Protocol):
     def __call__(self, alert: Alert, /) -> object:
         """Tell somebody."""
         ...
+
+
+def log_alert(alert: Alert) -> None:
+    """Log it: one line, with its fields as attributes for logs in JSON."""
+    log.error("%s", alert.line, extra={f"alert_{name}": value for name, value in alert.fields.items()})
 
 
 def sound(alert: Alert, hooks: Iterable[AlertHook]) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from leasekeeper.errors import ConfigError
 from leasekeeper.protocol.keys import escape
+from leasekeeper.protocol.lost_result import replaced_by
 from leasekeeper.protocol.prune import Exported
 from leasekeeper.protocol.receipt import read_receipt
 from leasekeeper.run_errors import ILLEGIBLE
@@ -86,10 +87,10 @@ class _Held:
         elif any(mark in line.stored for mark in MARKS):
             receipt = read_receipt(line.stored, "it")
             data = receipt.data
-            blob, told, instead = data.get("blob"), data.get("key_ttl_s"), data.get("instead")
+            blob, told = data.get("blob"), data.get("key_ttl_s")
             if isinstance(blob, dict) and isinstance(blob.get("digest"), str):
                 self._named[receipt.seq] = blob["digest"]
-            if receipt.kind == "resolved" and type(instead) is int:
+            if instead := replaced_by(receipt):
                 self._replaced.add(instead)
             if type(told) is int:
                 self.key_ttl_s = max(self.key_ttl_s, told)

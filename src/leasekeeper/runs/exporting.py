@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from leasekeeper.errors import ConfigError
@@ -10,6 +9,7 @@ from leasekeeper.protocol.bundle import Blob, Footer, Header, Record
 from leasekeeper.protocol.head import read_head
 from leasekeeper.protocol.identity import read_identity
 from leasekeeper.protocol.limits import VALUE_MAX
+from leasekeeper.protocol.lost_result import blob_of, replaced_by
 from leasekeeper.protocol.receipt import digest as sha256
 from leasekeeper.protocol.receipt import read_receipt
 from leasekeeper.protocol.run_look import facts
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from leasekeeper.protocol.run_keys import RunKeys
     from leasekeeper.protocol.snapshot import Snapshot
+    from leasekeeper.run_records import Receipt
     from leasekeeper.runs.blobs import BlobStore
     from leasekeeper.runtime.core import Core
     from leasekeeper.signing import SigningKey
@@ -110,27 +111,22 @@ def _records(core: Core, keys: RunKeys, found: Snapshot) -> Iterator[tuple[int, 
 
 def _replaced(core: Core, keys: RunKeys, found: Snapshot) -> frozenset[int]:
     """The records in place of whose results an operator has given others."""
-    numbers = set()
-    for _, stored in _records(core, keys, found):
-        if b'"instead":' in stored:
-            with suppress(*ILLEGIBLE):
-                receipt = read_receipt(stored, "it")
-                if receipt.kind == "resolved" and type(instead := receipt.data.get("instead")) is int:
-                    numbers.add(instead)
-    return frozenset(numbers)
+    read = (_read(stored) for _, stored in _records(core, keys, found) if b'"instead":' in stored)
+    return frozenset(replaced_by(receipt) for receipt in read if receipt is not None)
 
 
 def _named(stored: bytes) -> tuple[str, int] | None:
     """Digest and size of the large value that a record names."""
-    if b'"blob":{' not in stored:
-        return None
+    receipt = _read(stored) if b'"blob":{' in stored else None
+    return None if receipt is None else blob_of(receipt.data)
+
+
+def _read(stored: bytes) -> Receipt | None:
+    """A record; None for one that cannot be read, which the verdict on the export will tell."""
     try:
-        blob = read_receipt(stored, "it").data.get("blob")
+        return read_receipt(stored, "it")
     except ILLEGIBLE:
         return None
-    if not isinstance(blob, dict) or not isinstance(blob.get("digest"), str) or type(blob.get("size")) is not int:
-        return None
-    return blob["digest"], blob["size"]
 
 
 def _store(core: Core, keys: RunKeys, blobs: BlobStore | None) -> Callable[[str, int], bytes]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from leasekeeper.errors import LeasekeeperError, LeaseLost, StopWork, TryLater
 from leasekeeper.run_errors import Drift, InDoubt, Quarantined, RunHalted
-from leasekeeper.runs.alert import FIELD_MAX, Alert, alert_of, parts, sound
+from leasekeeper.runs.alert import FIELD_MAX, Alert, alert_of, log_alert, parts, sound
 from leasekeeper.runtime.events import AlertGiven
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def tell(run: str, error: BaseException, times: int, alert: Alert | None) -> Non
     What is told elsewhere is for those who read everything; so is what is told the 3rd, 5th, 6th, 7th … time.
     """
     if alert is not None:
-        log.error("%s", alert.line, extra={f"alert_{name}": value for name, value in alert.fields.items()})
+        log_alert(alert)
     level = logging.DEBUG if times & (times - 1) else _level(error, alerted=alert is not None)
     if not log.isEnabledFor(level):
         return

@@ -27,7 +27,7 @@ from leasekeeper.protocol.recorded import Recorded
 from leasekeeper.protocol.run_keys import RunKeys
 from leasekeeper.protocol.stop import entered
 from leasekeeper.run_errors import InDoubt, NotSerialisable, RecordTooLarge, RunHalted, RunRewound
-from leasekeeper.runs.alert import Alert, command_for, sound
+from leasekeeper.runs.alert import Alert, command_for, log_alert, sound
 from leasekeeper.runs.effect import Step, as_effect
 from leasekeeper.runs.marks import Marks, marks, warn_of_silence
 from leasekeeper.runs.options import opening
@@ -255,7 +255,7 @@ class Owned:
             holder=self.lease.holder,
             command=command_for(told.kind, self.run, told.step),
         )
-        log.error("%s", alert.line, extra={f"alert_{name}": value for name, value in alert.fields.items()})
+        log_alert(alert)
         hook = self._options.alert
         passed_on = True if hook is None else sound(alert, (hook,))
         if observers:
