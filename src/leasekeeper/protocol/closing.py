@@ -89,14 +89,19 @@ class _Moved(Exception):
 
 def _last_puts(log: Log) -> tuple[pb.RequestOp, ...]:
     """What goes with the end. It is asked for when all before it is known, so the look at the steps is repeated then."""
-    if log.account.behind(log.head) or log.account.doubts() or left_open(log):
+    if _unsure(log):
         raise _Moved
     return (m.delete(log.keys.unfinished),)
 
 
+def _unsure(log: Log) -> bool:
+    """Whether, as far as is remembered, something is not known of a step."""
+    return bool(log.account.behind(log.head) or log.account.doubts() or left_open(log))
+
+
 def _check_steps(log: Log) -> Plan[None]:
     """InDoubt or StepsOpen where it is not known of each step how it ended."""
-    if log.account.behind(log.head) or log.account.doubts() or left_open(log):
+    if _unsure(log):
         yield from catch_up(log, log.ctx.now() + READ_S)  # an operator may have said a word since
     if doubts := log.account.doubts():
         raise InDoubt(run=log.run, step=doubts[0], why="the run was to be finished with a step in doubt")

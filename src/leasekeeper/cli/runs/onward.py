@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["drifted", "headline", "what_to_do"]
 
 EVIDENCE = "WHAT YOU SAW"
+WITH_A_RESULT = "with --applied add --result JSON if later steps need it"
 STEPS_MAX = 3
 
 
@@ -88,9 +89,7 @@ def what_to_do(told: Told) -> Iterator[str]:
         )
         yield f"find out why its lives end ({where}), mend that, then let it be tried again:"
         yield f"  {_resolve(told, '--lift-quarantine')}"
-        if any(_only_doubt(step) for step in story.open_steps):
-            yield from _about_stuck(told)
-            yield "with --applied add --result JSON if later steps need it"
+        yield from _about_stuck(told, WITH_A_RESULT)
     yield from _about_steps(told)
     if story.finished:
         yield "nothing. To keep it outside of etcd, and then remove it:"
@@ -116,7 +115,7 @@ def _about_steps(told: Told) -> Iterator[str]:
         yield f"{said(step.key)} is done without a result, and a program that needs it stops there: mend that, or give it one:"
         yield f"  {_resolve(told, '--applied', step, '--result', 'JSON')}"
     if waiting:
-        yield "with --applied add --result JSON if later steps need it; then start the program again"
+        yield f"{WITH_A_RESULT}; then start the program again"
 
 
 def drifted(told: Told) -> list[str]:
@@ -138,9 +137,7 @@ def _about_owner(told: Told) -> Iterator[str]:
     for key in drifted(told)[:STEPS_MAX]:
         yield f"make what {said(key)} did hold again, or, if that is as it should be, have its code say so: the effect by"
         yield '  drift="accept", or this run.do alone by verify="recorded"; then'
-    yield from _about_stuck(told)
-    if any(_only_doubt(step) for step in told.story.open_steps):
-        yield "with --applied add --result JSON if later steps need it; then"
+    yield from _about_stuck(told, f"{WITH_A_RESULT}; then")
     now = told.facts.now
     key = f", with signing key {clip(now.key_id)} as before" if now is not None and now.key_id else ""
     yield f"start the program again, on any host{key}: it goes on where this ends"
@@ -148,8 +145,8 @@ def _about_owner(told: Told) -> Iterator[str]:
         yield f"  {said(step.key)}: {_next(step)}"
 
 
-def _about_stuck(told: Told) -> Iterator[str]:
-    """The open steps of which the next life can but say that they are in doubt."""
+def _about_stuck(told: Told, then: str) -> Iterator[str]:
+    """The open steps of which the next life can but say that they are in doubt; ``then`` comes behind them, if there are any."""
     stuck = [step for step in told.story.open_steps if _only_doubt(step)]
     for step in stuck[:STEPS_MAX]:
         yield f"no program can tell whether {said(step.key)} was applied: look at the resource, and say which before any starts:"
@@ -157,6 +154,8 @@ def _about_stuck(told: Told) -> Iterator[str]:
         yield f"  {_resolve(told, '--not-applied', step)}"
     if len(stuck) > STEPS_MAX:
         yield f"and so for {plural(len(stuck) - STEPS_MAX, 'more step')}"
+    if stuck:
+        yield then
 
 
 def _only_doubt(step: StepStory) -> bool:
