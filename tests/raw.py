@@ -78,6 +78,15 @@ class RawEtcd:
         """Delete a key; whether it was there."""
         return int(self.post("kv/deleterange", key=_b64(key)).get("deleted", 0)) > 0
 
+    def fill(self) -> None:
+        """Write until etcd takes no more."""
+        try:
+            for number in range(1000):
+                self.put(f"fill/{number}", "x" * 4000)
+        except Refused:
+            return
+        raise AssertionError("the quota was never reached")
+
     def grant(self, ttl_s: int) -> int:
         """A lease."""
         return int(self.post("lease/grant", TTL=str(ttl_s))["ID"])

@@ -15,7 +15,7 @@ from leasekeeper.protocol import etcd_pb2 as pb
 from leasekeeper.testing import EtcdCluster, EtcdServer
 from tests.commands import call
 from tests.intermediary import Intermediary, altered
-from tests.raw import RawEtcd, Refused
+from tests.raw import RawEtcd
 from tests.secured import PASSWORD, ROOT_PASSWORD, USER, Operator
 from tests.support import tls_files
 
@@ -144,21 +144,11 @@ def test_history_that_was_never_compacted(namespace: str) -> None:
     assert "compacted" in whats(after["ok"])
 
 
-def fill(raw: RawEtcd) -> None:
-    """Write until etcd takes no more."""
-    try:
-        for number in range(1000):
-            raw.put(f"fill/{number}", "x" * 4000)
-    except Refused:
-        return
-    raise AssertionError("the quota was never reached")
-
-
 def test_a_full_database(namespace: str) -> None:
     """C42: NOSPACE is an error with what to do; everything can still be looked at, and acquiring says what is wrong."""
     with EtcdServer(fsync=False, quota_bytes=64 * 1024) as own:
         raw = RawEtcd(own.endpoint)
-        fill(raw)
+        raw.fill()
         done = call("doctor", "-o", "json", endpoint=own.endpoint, namespace=namespace)
         found = findings(done)
         assert done.code == 1

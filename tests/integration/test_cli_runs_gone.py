@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,37 +9,12 @@ import pytest
 
 from leasekeeper import Keeper, RunRewound
 from leasekeeper.runs.anchor import FileAnchor
-from leasekeeper.testing import EtcdServer
-from tests.commands import Ended, call
-from tests.raw import RawEtcd
-from tests.told_runs import Hands, finished, server_of
+from tests.commands import Ended
+from tests.told_runs import Hands, finished
 
 RUN = "order/o-1"
 LAST = 8
 WHY = "the backup of Monday was restored"
-
-
-@pytest.fixture
-def keeper(etcd: EtcdServer, namespace: str) -> Iterator[Keeper]:
-    """Somebody who has runs."""
-    with server_of(etcd, namespace) as made:
-        yield made
-
-
-@pytest.fixture
-def cli(etcd: EtcdServer, namespace: str) -> Any:
-    """The command line on this test's namespace."""
-
-    def run(*args: str, **more: Any) -> Ended:
-        return call(*args, **{"endpoint": etcd.endpoint, "namespace": namespace, **more})
-
-    return run
-
-
-@pytest.fixture
-def hands(raw: RawEtcd, namespace: str) -> Hands:
-    """Somebody who may write to etcd."""
-    return Hands(raw, namespace, RUN)
 
 
 @pytest.fixture

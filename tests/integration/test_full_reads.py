@@ -8,19 +8,11 @@ from pathlib import Path
 from leasekeeper import Keeper
 from leasekeeper.testing import EtcdServer
 from tests.commands import call
-from tests.raw import RawEtcd, Refused
+from tests.raw import RawEtcd
 
 
 class Unfinished(Exception):
     """Ends a block without ending its run."""
-
-
-def fill(raw: RawEtcd) -> None:
-    """Write until etcd takes no more, and until it says so of everything."""
-    with suppress(Refused):
-        for number in range(1000):
-            raw.put(f"fill/{number}", "x" * 4000)
-        raise AssertionError("the quota was never reached")
 
 
 def test_all_that_is_looked_at(namespace: str, tmp_path: Path) -> None:
@@ -33,7 +25,7 @@ def test_all_that_is_looked_at(namespace: str, tmp_path: Path) -> None:
         with suppress(Unfinished), keeper.run("order", id="o-1", signer=None, quota=2**40) as run:
             run.do("a", lambda: 1)
             raise Unfinished
-        fill(RawEtcd(own.endpoint))
+        RawEtcd(own.endpoint).fill()
         export = str(tmp_path / "o-1.jsonl")
         for words in (
             ("ls",),

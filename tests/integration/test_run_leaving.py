@@ -35,6 +35,19 @@ def fails() -> None:
     raise OSError("no answer")
 
 
+class Slow:
+    """A call that takes its time."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+
+    def __call__(self) -> int:
+        """Do it."""
+        self.begun.set()
+        time.sleep(0.3)
+        return 7
+
+
 def kinds(keeper: Keeper) -> list[str]:
     """What was recorded last, and how the steps stand."""
     with ends_with(KeyError), keeper.run("order", id="1", signer=None) as run:
@@ -152,17 +165,12 @@ def test_an_error_that_was_swallowed_under_asyncio(etcd: EtcdServer, namespace: 
 
 def test_an_error_waits_for_the_steps_under_way(keeper: Keeper) -> None:
     """Where one thread's error ends the block, what another's call comes to is recorded: nobody is in doubt about it."""
-    begun, results = threading.Event(), []
-
-    def slow() -> int:
-        begun.set()
-        time.sleep(0.3)
-        return 7
-
+    slow = Slow()
+    results: list[int] = []
     thread = threading.Thread(target=lambda: results.append(run.do("slow", slow)))
     with ends_with(KeyError), keeper.run("order", id="1", signer=None) as run:
         thread.start()
-        assert begun.wait(10)
+        assert slow.begun.wait(10)
         raise KeyError
     thread.join(10)
     assert results == [7]
@@ -207,17 +215,12 @@ def test_one_of_many_that_are_gathered_fails(etcd: EtcdServer, namespace: str) -
 
 def test_a_block_that_ends_too_early_waits_as_well(keeper: Keeper) -> None:
     """Left without an error while a step is under way, the run is not finished, and what the step came to is recorded."""
-    begun, results = threading.Event(), []
-
-    def slow() -> int:
-        begun.set()
-        time.sleep(0.3)
-        return 7
-
+    slow = Slow()
+    results: list[int] = []
     thread = threading.Thread(target=lambda: results.append(run.do("slow", slow)))
     with ends_with(StepsOpen, "under way: 'slow'") as told, keeper.run("order", id="1", signer=None) as run:
         thread.start()
-        assert begun.wait(10)
+        assert slow.begun.wait(10)
     thread.join(10)
     assert told.value.steps == ("slow",)
     assert results == [7]

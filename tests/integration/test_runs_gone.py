@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -48,13 +48,6 @@ class Bank:
             return cents
 
         return charge
-
-
-@pytest.fixture
-def keeper(etcd: EtcdServer, namespace: str) -> Iterator[Keeper]:
-    """A keeper of its own namespace."""
-    with Keeper(etcd.endpoint, namespace=namespace) as made:
-        yield made
 
 
 @pytest.fixture
